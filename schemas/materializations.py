@@ -135,7 +135,7 @@ def _backfill(members: Members, name: str) -> Mapping[str, int | str] | None:
     backfill = members.maybe_members(name)
     if backfill is None:
         return None
-    counts = {each: backfill.count(each) for each in ("done", "total")}
+    counts = {member: backfill.count(member) for member in ("done", "total")}
     return {**counts, "unit": backfill.text("unit")}
 
 

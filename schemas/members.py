@@ -75,17 +75,17 @@ class Members:
     def texts(self, name: str) -> Mapping[str, str]:
         """An object of texts."""
         inside = Members(f"{self.subject}: {name}", self.mapping(name))
-        return {self._name(name, each): inside.text(each) for each in inside.values}
+        return {self._name(name, key): inside.text(key) for key in inside.values}
 
     def counts(self, name: str) -> Mapping[str, int]:
         """An object of counts."""
         inside = Members(f"{self.subject}: {name}", self.mapping(name))
-        return {self._name(name, each): inside.count(each) for each in inside.values}
+        return {self._name(name, key): inside.count(key) for key in inside.values}
 
     def flags(self, name: str) -> Mapping[str, bool]:
         """An object of truth values."""
         values = self.mapping(name)
-        flags = {each: value for each, value in values.items() if isinstance(value, bool)}
+        flags = {key: value for key, value in values.items() if isinstance(value, bool)}
         if len(flags) != len(values):
             raise self._wrong(name, "an object of truth values", dict(values))
         return flags
@@ -100,7 +100,7 @@ class Members:
     def list_of_texts(self, name: str) -> tuple[str, ...]:
         """A list of texts that are not empty."""
         value = self._of(name)
-        if not isinstance(value, list) or not all(is_text(each) and each for each in value):
+        if not isinstance(value, list) or not all(is_text(text) and text for text in value):
             raise self._wrong(name, "a list of texts", value)
         return tuple(value)
 
@@ -120,7 +120,9 @@ class Members:
 
 def is_text(value: object) -> bool:
     """Whether it is a text of characters: JSON has halves of some, which no encoding has."""
-    return isinstance(value, str) and not any("\ud800" <= each <= "\udfff" for each in value)
+    return isinstance(value, str) and not any(
+        "\ud800" <= character <= "\udfff" for character in value
+    )
 
 
 def is_count(value: object) -> bool:

@@ -175,7 +175,7 @@ def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) 
 def range_of(text: str) -> KeyRange:
     """The key range in the name of a source. Errors: InvalidUsage."""
     with checked(f"range {text}"):
-        begin, end = (int(each, 16) for each in text.split("-"))
+        begin, end = (int(bound, 16) for bound in text.split("-"))
         if not 0 <= begin <= end <= EVERY_KEY[1]:
             raise ValueError("expected both ends of a range of 32 bits")
         return begin, end

@@ -117,11 +117,11 @@ def refuse_reshaped(before: Json, after: Json, name: str) -> None:
 
     Errors: InvalidStatement.
     """
-    old, new = (members(each["resource"]) for each in (before, after))
+    old, new = (members(task["resource"]) for task in (before, after))
     if left(old, (BACKFILL, DELTA)) != left(new, (BACKFILL, DELTA)):
         return  # another place
-    numbers = [each.get(BACKFILL, 0) for each in (old, new)]
-    deltas = [bool(each.get(DELTA, False)) for each in (old, new)]
+    numbers = [resource.get(BACKFILL, 0) for resource in (old, new)]
+    deltas = [bool(resource.get(DELTA, False)) for resource in (old, new)]
     if deltas[0] != deltas[1]:
         what = "DELTA UPDATES"
     elif before.get("key") != after.get("key") and not all(deltas):

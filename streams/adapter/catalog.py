@@ -283,7 +283,9 @@ class Catalog:
         """Return the names of the materializations of this object or of its dead letters."""
         ids = self._with_letters(id)
         return tuple(
-            m.name for each in sorted(ids) for m in self.materializations.binding(each)
+            m.name
+            for collection in sorted(ids)
+            for m in self.materializations.binding(collection)
         )
 
     def _with_letters(self, key: CollectionId) -> frozenset[CollectionId]:
@@ -347,8 +349,8 @@ class Catalog:
         if item.number != self.last_number + 1:
             return f"expected the number {self.last_number + 1}, got the id {item.id}"
         letters = item.dead_letters
-        for each in (item,) if letters is None else (item, letters):
-            taken = self.find(each.name)
+        for new_item in (item,) if letters is None else (item, letters):
+            taken = self.find(new_item.name)
             if taken:
                 return f"{NAMES[taken.kind]} {taken.name} already exists"
         if item.cluster not in self.clusters.live:
@@ -427,9 +429,9 @@ class Catalog:
         """Return the catalog with an object as it is now, and its dead letters."""
         letters = item.dead_letters
         items, names = self.items, self.names
-        for each in (item,) if letters is None else (item, letters):
-            items = items.set(each.id, each)
-            names = names.set(each.name.casefold(), each.id)
+        for new_item in (item,) if letters is None else (item, letters):
+            items = items.set(new_item.id, new_item)
+            names = names.set(new_item.name.casefold(), new_item.id)
         return replace(self, items=items, names=names)
 
     def _without(self, key: CollectionId) -> "Catalog":
@@ -437,8 +439,8 @@ class Catalog:
         item = self.items[key]
         letters = item.dead_letters
         items, names = self.items, self.names
-        for each in (item,) if letters is None else (item, letters):
-            items, names = items.remove(each.id), names.remove(each.name.casefold())
+        for old_item in (item,) if letters is None else (item, letters):
+            items, names = items.remove(old_item.id), names.remove(old_item.name.casefold())
         return replace(self, items=items, names=names, dropped={**self.dropped, key: item})
 
     def _applied(  # noqa: C901, PLR0911, PLR0912 - one case an event

@@ -132,8 +132,8 @@ def _whole(report: ReportedActivity) -> Row:
     return "dataflow", report.replica, ms, None, None, recent_ms, None, None, rows_, bytes_
 
 
-def _operator(text: str, report: ReportedActivity, found: OperatorActivity | None) -> Row:
-    done, recent = (NO_WORK, NO_WORK) if found is None else (found.done, found.recent)
+def _operator(text: str, report: ReportedActivity, activity: OperatorActivity | None) -> Row:
+    done, recent = (NO_WORK, NO_WORK) if activity is None else (activity.done, activity.recent)
     return (
         text,
         report.replica,
@@ -143,8 +143,8 @@ def _operator(text: str, report: ReportedActivity, found: OperatorActivity | Non
         _ms(recent.micros),
         recent.rows_in,
         recent.rows_out,
-        0 if found is None else found.rows,
-        0 if found is None else found.bytes,
+        0 if activity is None else activity.rows,
+        0 if activity is None else activity.bytes,
     )
 
 

@@ -202,8 +202,8 @@ def everything(collection: Item) -> str:
 def _table(of: Item, answered: PeekRows, types: Sequence[str]) -> pa.Table:
     """Return the rows of an answer. Errors: InvalidStatement."""
     with refuse_nonsense(of.name):
-        found = answered_rows(answered.rows, answered.count, types)
-    return pa.Table.from_batches([found])
+        batch = answered_rows(answered.rows, answered.count, types)
+    return pa.Table.from_batches([batch])
 
 
 def _updates(

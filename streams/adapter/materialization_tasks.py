@@ -87,7 +87,7 @@ def settings(options: Options) -> Json:
     }
     for name in rest:
         if name not in LIMITS:
-            backfills = (f"BACKFILL {each.upper()}" for each in BACKFILL)
+            backfills = (f"BACKFILL {option.upper()}" for option in BACKFILL)
             names = ", ".join(["SHARDS", *map(str.upper, LIMITS), *backfills])
             raise InvalidStatement(f"setting {name.upper()} is not known", f"expected {names}")
     if backfill:

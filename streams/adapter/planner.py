@@ -61,8 +61,8 @@ def meant(query: str, catalog: Catalog) -> Query:
     """
     may_read = dead_letters.SUFFIX[1:] in query.casefold()
     items = [item for item in catalog.ordered() if may_read or item.kind != "errors"]
-    known = catalog.items
-    named = {**named_in(query), **relations(items, known)}
+    by_id = catalog.items
+    named = {**named_in(query), **relations(items, by_id)}
     return Query(query, named, tuple(catalog.functions.values()))
 
 

@@ -70,19 +70,19 @@ def reading_hold(collection: CollectionId) -> CapabilityId:
     return system_capability(collection, "reading")
 
 
-def relations(items: Sequence[Item], known: Mapping[CollectionId, Item]) -> dict[str, Relation]:
+def relations(items: Sequence[Item], by_id: Mapping[CollectionId, Item]) -> dict[str, Relation]:
     """Return the relations that names of sources and views resolve to.
 
-    `known` has what rebases among the items read.
+    `by_id` has what rebases among the items read.
     """
-    return {item.name: _relation(item, known) for item in items if item.has_shard}
+    return {item.name: _relation(item, by_id) for item in items if item.has_shard}
 
 
-def _relation(item: Item, known: Mapping[CollectionId, Item]) -> Relation:
+def _relation(item: Item, by_id: Mapping[CollectionId, Item]) -> Relation:
     """Return an object as a relation. Equal at each start, because plans have to be equal."""
     if item.kind == "rebase":  # it is at each time what its input was at some time
-        of = known[item.inputs[0]]
-        return replace(_relation(of, known), id=item.id, rebase_of=of.name)
+        of = by_id[item.inputs[0]]
+        return replace(_relation(of, by_id), id=item.id, rebase_of=of.name)
     source = item.source
     if source is None:
         is_monotone = item.kind == "errors" or emits(item.query)

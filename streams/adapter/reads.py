@@ -115,11 +115,11 @@ class Reads:
         self, planned: Planned, when: When, items: Sequence[Item]
     ) -> Generator[Result, None, tuple[Result, ...] | None]:
         """Return the answer from an index; None if there is none. Errors: as `select`."""
-        found = self._indexes.find(planned)
-        if found is None:
+        index = self._indexes.find(planned)
+        if index is None:
             return None
-        ask = partial(self._indexes.answer, planned, found)
-        time, answer = yield from self.asked(found.collection, when, items, ask)
+        ask = partial(self._indexes.answer, planned, index)
+        time, answer = yield from self.asked(index.collection, when, items, ask)
         if answer is None:
             return None
         facts = {"as_of": time, **session_facts(when.session)}
@@ -137,7 +137,7 @@ class Reads:
 
         Errors: as `select`, and those of `ask`.
         """
-        when = replace(when, timeline=common([item], {each.id: each for each in items}))
+        when = replace(when, timeline=common([item], {read.id: read for read in items}))
         with self._guards.reading([item.id], Timestamp(0)) as guard:
             time = yield from self._collections.readable([item], when, guard)
             return time, (yield from ask(time))
@@ -196,9 +196,9 @@ class Reads:
         text = query.casefold()
         near = [item for item in items if _is_spelled(item, text)]
         called = [function for function in functions if function.name.casefold() in text]
-        blocks, known = list[bytes](), {item.id: item for item in items}
+        blocks, by_id = list[bytes](), {item.id: item for item in items}
         system = named_in(query)
-        request = Plan(Query(query, {**system, **relations(near, known)}, tuple(called)))
+        request = Plan(Query(query, {**system, **relations(near, by_id)}, tuple(called)))
         try:
             ended = yield from self.evaluate(request, blocks.append)
         except (WorkerLost, Unstarted):
@@ -207,7 +207,7 @@ class Reads:
             if len(near) == len(items) and len(called) == len(functions):
                 raise
             # to tell what else there is
-            every = {**system, **relations(items, known)}
+            every = {**system, **relations(items, by_id)}
             request = Plan(Query(query, every, tuple(functions)))
             ended = yield from self.evaluate(request, blocks.append)
         return b"".join(blocks), Planned.told(ended.facts)

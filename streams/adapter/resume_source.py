@@ -81,13 +81,13 @@ def resume(
             "create another source with START FROM",
         )
     topic, topic_id = read_topic(statement.topic or read.topic, topics, namespace)
-    found = offsets(statement.place, topic, topics)
+    positions = offsets(statement.place, topic, topics)
     if isinstance(statement.place, Offsets) and topic_id == read.topic_id:
-        found = _with_others(statement.place, read, bound, found)
-    start = Start(generation, found)
+        positions = _with_others(statement.place, read, bound, positions)
+    start = Start(generation, positions)
     if read.watermark is not None and topic_id == read.topic_id:
         said = "" if status is None else status.message
-        start = _continued(read, bound, settled, dict(found), topics, said)
+        start = _continued(read, bound, settled, dict(positions), topics, said)
     return Resume(item.id, topic, topic_id, start)
 
 
@@ -106,10 +106,10 @@ def _continued(
 ) -> Start:
     """Return where a source with a watermark goes on in its topic; `said` is why it stalled."""
     stood, ends = read_positions(bound, read.start), topics.ends(read.topic)
-    known = {p: max(stood.get(p, 0), settled.get(p, 0)) for p in {*stood, *settled}}
-    lost = {p: int(end.high) for p, end in ends.items() if end.high < known.get(p, 0)}
+    reached = {p: max(stood.get(p, 0), settled.get(p, 0)) for p in {*stood, *settled}}
+    lost = {p: int(end.high) for p, end in ends.items() if end.high < reached.get(p, 0)}
     if is_of_topic(read, said):
-        lost |= {p: end for p, end in lost_ends(said).items() if end < known.get(p, 0)}
+        lost |= {p: end for p, end in lost_ends(said).items() if end < reached.get(p, 0)}
     wanted = Wanted(
         places=places,
         lows={partition: int(end.low) for partition, end in ends.items()},
@@ -137,12 +137,12 @@ def _with_others(
     place: Offsets,
     read: IngestionDescription,
     bound: Mapping[int, int],
-    found: tuple[tuple[int, int], ...],
+    positions: tuple[tuple[int, int], ...],
 ) -> tuple[tuple[int, int], ...]:
     """Return the offsets, where partitions that are not named go on from where they stand."""
     stood = read_positions(bound, read.start)
     named = dict(place.offsets)
-    return tuple((p, named.get(p, stood.get(p, offset))) for p, offset in found)
+    return tuple((p, named.get(p, stood.get(p, offset))) for p, offset in positions)
 
 
 def _is_stalled(

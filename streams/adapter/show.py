@@ -214,19 +214,19 @@ def _skipped(item: Item, state: CollectionState | None) -> int | None:
 
 
 def _with_letters(
-    each: ShownObject, states: Mapping[CollectionId, CollectionState]
+    listed: ShownObject, states: Mapping[CollectionId, CollectionState]
 ) -> ShownObject:
     """Return a source with the number of its dead letters, if it has any."""
-    letters = each.item.dead_letters
+    letters = listed.item.dead_letters
     state = None if letters is None else states.get(letters.id)
     if letters is None or state is None or not state.since.strictly_precedes(state.upper):
-        return each
+        return listed
     count = sum(chunk.rows for batch in state.batches for chunk in batch.chunks)
-    each = replace(each, letters=count)
+    listed = replace(listed, letters=count)
     if not count:
-        return each
+        return listed
     said = f"{count:,} dead letter{'s' if count > 1 else ''} in {letters.name}"
-    return replace(each, detail="; ".join(filter(None, [each.detail, said])))
+    return replace(listed, detail="; ".join(filter(None, [listed.detail, said])))
 
 
 def is_loaded(item: Item, state: CollectionState | None) -> bool:

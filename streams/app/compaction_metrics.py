@@ -35,12 +35,12 @@ class Done(Protocol):
 
 def measured(shards: Shards) -> dict[str, Stored]:
     """Look at the collections of all groups that are followed, as they are in memory."""
-    found: dict[str, Stored] = {}
+    by_collection: dict[str, Stored] = {}
     for group in shards.groups():
         with suppress(SlackwaterError):  # closed meanwhile
             live = shards.group_state(group).collections.live
-            found |= {id_: stored(collection) for id_, collection in live.items()}
-    return found
+            by_collection |= {id_: stored(collection) for id_, collection in live.items()}
+    return by_collection
 
 
 def stored(collection: CollectionState) -> Stored:
@@ -71,20 +71,20 @@ def of_compaction(done: Done) -> Iterator[Family]:
     yield from of_collections(done.stored)
 
 
-def of_collections(found: Mapping[str, Stored]) -> Iterator[Family]:
+def of_collections(by_collection: Mapping[str, Stored]) -> Iterator[Family]:
     """What collections have stored, as it was after the last round."""
     yield gauge(
         "compaction_debt_bytes",
         "Bytes that merges would read now, by collection.",
-        [({"collection": id_}, stored_.debt_bytes) for id_, stored_ in found.items()],
+        [({"collection": id_}, stored_.debt_bytes) for id_, stored_ in by_collection.items()],
     )
     yield gauge(
         "collection_stored_bytes",
         "Bytes of chunks, by collection.",
-        [({"collection": id_}, stored_.bytes) for id_, stored_ in found.items()],
+        [({"collection": id_}, stored_.bytes) for id_, stored_ in by_collection.items()],
     )
     yield gauge(
         "collection_batches",
         "Batches, by collection: how many parts a read of all of it has.",
-        [({"collection": id_}, stored_.batches) for id_, stored_ in found.items()],
+        [({"collection": id_}, stored_.batches) for id_, stored_ in by_collection.items()],
     )

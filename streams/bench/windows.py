@@ -100,7 +100,7 @@ def kept_after(query: str, counts: tuple[int, int]) -> tuple[Kept, Kept]:
             local.step(interval_of(lower, upper), {0: clicks(window).select([*places, 3, 4])})
             seen.append(kept(local))
     few, many = (
-        Kept(max(each.rows for each in last), max(each.kib for each in last))
+        Kept(max(state.rows for state in last), max(state.kib for state in last))
         for last in (seen[count - LAST : count] for count in counts)
     )
     return few, many

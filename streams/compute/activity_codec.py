@@ -69,8 +69,8 @@ def dataflow_of(record: Record) -> DataflowActivity:
     if any(after <= before for before, after in itertools.pairwise(numbers)):
         raise Corrupt("activity: expected operators in ascending order")
     counts = {name: record[name] for name in _COUNTS}
-    found = tuple(map(_operator, operators))
-    return DataflowActivity(id=CollectionId(record["id"]), operators=found, **counts)
+    activities = tuple(map(_operator, operators))
+    return DataflowActivity(id=CollectionId(record["id"]), operators=activities, **counts)
 
 
 def replica_fields(activity: ReplicaActivity) -> Record:

@@ -92,8 +92,8 @@ def counted(
     binding: Offsets, generation: int, more: Mapping[int, int], fact: Fact
 ) -> dict[int, int]:
     """Return the binding with more of a count, by partition."""
-    known = facts(binding, generation, fact)
-    numbers = {p: known.get(p, 0) + count for p, count in more.items() if count}
+    counts = facts(binding, generation, fact)
+    numbers = {p: counts.get(p, 0) + count for p, count in more.items() if count}
     return extended(binding, generation, numbers, fact)
 
 

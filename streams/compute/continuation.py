@@ -153,7 +153,7 @@ def _back(wanted: Wanted, partition: int, read: int) -> int | None:
 
 def _gaps_until(before: Start, wanted: Wanted, partition: int, first: int, read: int) -> Gaps:
     """The gaps of a partition that was read up to `read`, and is pending from `first` on."""
-    place, known = wanted.places[partition], gaps(before, partition)
+    place, earlier = wanted.places[partition], gaps(before, partition)
     stop = read
     if partition in wanted.lost:
         stop = wanted.lost[partition]
@@ -161,9 +161,9 @@ def _gaps_until(before: Start, wanted: Wanted, partition: int, first: int, read:
         stop = max(read, wanted.bad[1])
     back = _back(wanted, partition, read)
     if back is not None:
-        known = tuple((start, min(end, back)) for start, end in known)
+        earlier = tuple((start, min(end, back)) for start, end in earlier)
     gone = (first, min(wanted.lows.get(partition, 0), read, place))
-    return _merged((*known, gone, (stop, place)))
+    return _merged((*earlier, gone, (stop, place)))
 
 
 def added(before: Start, after: Start, partition: int) -> Gaps:

@@ -480,7 +480,7 @@ def iteration_starts(
     logs: Logs, commands: Topic, start: Offset, end: Offset
 ) -> list[tuple[Offset, int]]:
     """Return the offset and the epoch of each iteration that is there in an interval."""
-    found: list[tuple[Offset, int]] = []
+    starts: list[tuple[Offset, int]] = []
     low, _ = logs.bounds(commands)
     start = max(start, low)
     tail = logs.tail({commands: start})
@@ -488,12 +488,12 @@ def iteration_starts(
         with suppress(Corrupt):  # replicas skip it too, and report it
             command = decode_command(entry.value).command
             if isinstance(command, CreateTimely):
-                found.append((entry.offset, command.epoch))
+                starts.append((entry.offset, command.epoch))
     tail.close()
-    return found
+    return starts
 
 
 def last_start(logs: Logs, commands: Topic) -> Offset | None:
     """Return the offset of the newest iteration on the topic; None if there is none."""
-    found = iteration_starts(logs, commands, *logs.bounds(commands))
-    return found[-1][0] if found else None
+    starts = iteration_starts(logs, commands, *logs.bounds(commands))
+    return starts[-1][0] if starts else None

@@ -158,23 +158,25 @@ class Seen:
 
 
 def begin(
-    known: Progress | None,
+    progress: Progress | None,
     bound: Offsets,
     topic: Mapping[int, Ends],
     now_ms: int,
     start: Start = BEGINNING,
     settled: Mapping[int, int] = NOWHERE,
 ) -> Progress:
-    """Return the progress with every partition of the topic; `known` None: without any state.
+    """Return the progress with every partition of the topic; None: without any state.
 
     Without state a replica stands before the first message that may be pending. A partition
     of which nothing is bound or read begins with what the topic holds. `settled` has the
     offsets before which refused messages are dead letters.
     """
-    known = {p: _settled(part, settled.get(p, 0)) for p, part in (known or {}).items()}
+    progress = {p: _settled(part, settled.get(p, 0)) for p, part in (progress or {}).items()}
     reads = reclocking.read_positions(bound, start)
     if not reads:
-        known = {p: part for p, part in known.items() if not _is_overtaken(part, topic.get(p))}
+        progress = {
+            p: part for p, part in progress.items() if not _is_overtaken(part, topic.get(p))
+        }
     released = continuation.released(bound, start)
     greatest = continuation.greatest(bound, start)
     late = binding.facts(bound, start.generation, Fact.LATE)
@@ -182,7 +184,7 @@ def begin(
     bad = binding.facts(bound, start.generation, Fact.REFUSED)
     messages = binding.facts(bound, start.generation, Fact.MESSAGES)
     added = {}
-    for partition in (set(reads) | set(topic)) - set(known):
+    for partition in (set(reads) | set(topic)) - set(progress):
         low = topic[partition].low if partition in topic and not reads else 0
         gaps = continuation.gaps(start, partition)
         read = reads.get(partition, continuation.past(gaps, low))
@@ -201,7 +203,7 @@ def begin(
             settled=settled.get(partition, 0),
             gaps=gaps,
         )
-    return {**known, **added}
+    return {**progress, **added}
 
 
 def aware(progress: Progress, losses: int) -> Progress:

@@ -50,7 +50,7 @@ def reduce(  # noqa: C901, PLR0912  one arm per kind of command
     compactions: dict[CollectionId, AllowCompaction] = {}
     last: dict[type[Command], Command] = {}
     # the controller itself sends what is open again
-    for command in (each for each in history if not isinstance(each, ShortLived)):
+    for command in (entry for entry in history if not isinstance(entry, ShortLived)):
         match command:
             case CreateTimely():
                 pass

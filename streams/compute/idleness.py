@@ -27,10 +27,10 @@ def as_left(
 
     `upper` is the shard's.
     """
-    known = continuation.going_on(bound, start)
+    going_on = continuation.going_on(bound, start)
     return {
         number: _idle(part, declared.idle_ms)
-        if number in known and _is_passed(part, upper, declared.delay_ms)
+        if number in going_on and _is_passed(part, upper, declared.delay_ms)
         else part
         for number, part in progress.items()
     }

@@ -40,8 +40,8 @@ class ComputeParameters:
         Errors: InvalidUsage as `check_values`.
         """
         check_values(values)
-        known = {name: value for name, value in values.items() if name in BOUNDS}
-        return replace(self, **known)
+        accepted = {name: value for name, value in values.items() if name in BOUNDS}
+        return replace(self, **accepted)
 
     def governed_by(self, values: ParameterValues) -> "ComputeParameters":
         """Return the parameters with values that were valid when they were stored.
@@ -97,5 +97,7 @@ def differing(
     parameters: ComputeParameters, others: ComputeParameters = DEFAULTS
 ) -> ParameterValues:
     """Return the values that others have not; of the defaults, what `CreateTimely` names."""
-    known = asdict(others)
-    return {name: value for name, value in asdict(parameters).items() if known[name] != value}
+    other_values = asdict(others)
+    return {
+        name: value for name, value in asdict(parameters).items() if other_values[name] != value
+    }

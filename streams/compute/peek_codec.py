@@ -29,7 +29,9 @@ COPY, COPY_RESPONSE = "compute_copy_to", "compute_copy_to_response"
 def peek_fields(peek: Peek) -> Record:
     """Return the fields of a peek."""
     target, lookup = peek.target, peek.lookup
-    found = None if lookup is None else {"columns": list(lookup.columns), "keys": lookup.keys}
+    lookup_fields = (
+        None if lookup is None else {"columns": list(lookup.columns), "keys": lookup.keys}
+    )
     return {
         "uuid": peek.uuid,
         "replica": peek.replica or None,
@@ -37,7 +39,7 @@ def peek_fields(peek: Peek) -> Record:
         "group": target.group,
         "index": target.index,
         "time": peek.time,
-        "lookup": found,
+        "lookup": lookup_fields,
         "plan": peek.plan,
         "order": _order_fields(peek),
         "offset": peek.offset,

@@ -76,18 +76,18 @@ def reading_obstacle(
         )
     start = source.start
     at = read_positions(bound, start)
-    known = {p: max(at.get(p, 0), settled.get(p, 0)) for p in {*at, *settled}}
+    reached = {p: max(at.get(p, 0), settled.get(p, 0)) for p in {*at, *settled}}
     lost = [
         f"partition {partition} (from offset {end} on)"
         for partition, end in sorted(observation.shrunk.items())
-        if known.get(partition, 0) > end
+        if reached.get(partition, 0) > end
     ]
     if lost:
         return Stalled(f"{name} has lost records at the end of {', '.join(lost)}")
     for partition in sorted({*at, *observation.ends}) if at else sorted(settled):
         ends = observation.ends.get(partition)
         first = at.get(partition, 0 if at or ends is None else ends.low)
-        reason = _gap(first, known.get(partition, 0), ends)
+        reason = _gap(first, reached.get(partition, 0), ends)
         if reason is not None:
             stalled = Stalled(f"{name}, partition {partition}: {reason}")
             is_lasting = observation.repeats >= SETTLED or _overtaken(at, observation.ends)
@@ -149,12 +149,12 @@ def _overtaken(at: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
     return bool(at) and any(at.get(p, 0) < end.low for p, end in ends.items())
 
 
-def _gap(expected: int, known: int, ends: Ends | None) -> str | None:
-    """Why a partition cannot be read from an offset on, which holds what is `known`."""
+def _gap(expected: int, reached: int, ends: Ends | None) -> str | None:
+    """Why a partition cannot be read from an offset on, which holds those before `reached`."""
     if ends is None:
         return f"expected offset {expected}, got no such partition"
     if expected < ends.low:
         return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
-    if ends.high < max(expected, known):
-        return f"expected to reach offset {max(expected, known)}, got an end at {ends.high}"
+    if ends.high < max(expected, reached):
+        return f"expected to reach offset {max(expected, reached)}, got an end at {ends.high}"
     return None

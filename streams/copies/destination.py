@@ -97,9 +97,9 @@ class Destination:
         if kind is fs.FileType.File:
             raise _taken("it is a file")
         selector = fs.FileSelector(self.path, allow_not_found=True)
-        found = self.filesystem.get_file_info(selector)
-        if found:
-            names = sorted(info.base_name for info in found)
+        entries = self.filesystem.get_file_info(selector)
+        if entries:
+            names = sorted(info.base_name for info in entries)
             raise _taken(f"it has {names[0]}, of {len(names)} in all")
 
     def written(self, copy: str) -> tuple[tuple[int, int], ...] | None:
@@ -172,8 +172,10 @@ class Destination:
 
     def _refuse_others(self) -> None:
         """Errors: InvalidStatement if another attempt has written there meanwhile."""
-        found = self.filesystem.get_file_info(fs.FileSelector(self.path, allow_not_found=True))
-        others = [info.base_name for info in found if self.attempt not in info.base_name]
+        entries = self.filesystem.get_file_info(
+            fs.FileSelector(self.path, allow_not_found=True)
+        )
+        others = [info.base_name for info in entries if self.attempt not in info.base_name]
         if others:
             raise _taken(f"it has {min(others)}")
 

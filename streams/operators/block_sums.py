@@ -79,13 +79,13 @@ def _of_one_key(keys: Sequence[pa.Array], places: Ints, kernel: Kernel) -> Flags
 
 def of_run(run: Run, numbers: int, of: object) -> BlockSums:
     """The sums of so many numbers over a run. `of` says of what, for this run."""
-    found = run.derived.get(of)
-    if not isinstance(found, BlockSums):
+    sums = run.derived.get(of)
+    if not isinstance(sums, BlockSums):
         blocks = run.rows.num_rows // BLOCK
         state = np.zeros(blocks, np.int8)
-        found = BlockSums(np.zeros((numbers, blocks), np.int64), state)
-        run.derived[of] = found
-    return found
+        sums = BlockSums(np.zeros((numbers, blocks), np.int64), state)
+        run.derived[of] = sums
+    return sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,11 +35,11 @@ def step(
     width, end = len(output_types), rows.column(node.end)
     times, diffs = int64(rows.column("time")), int64(rows.column("diff"))
     closes, _ = bounds_of_times(end)
-    known = np.asarray(end.is_valid().to_numpy(zero_copy_only=False), np.bool_)
-    closed = known & (times == closes)
+    has_end = np.asarray(end.is_valid().to_numpy(zero_copy_only=False), np.bool_)
+    closed = has_end & (times == closes)
     if node.born is not None:
         had_ended = closes <= node.born
-        closed = (closed & ~had_ended) | (known & had_ended & (times == node.born))
+        closed = (closed & ~had_ended) | (has_end & had_ended & (times == node.born))
         diffs = np.where(had_ended, diffs, negated(diffs))
     else:
         diffs = negated(diffs)

@@ -267,11 +267,11 @@ class Neighbourhoods:
         still, steady = ~changed & there, self.candidates.steady[cells.entry]
         places = np.flatnonzero(changed)
         low, high = cells.seen(still, places)
-        known = (still | steady) & there
-        high = np.where(steady[places], high, cells.felt(known, high, places))
+        lasting = (still | steady) & there
+        high = np.where(steady[places], high, cells.felt(lasting, high, places))
         low, high = cells.sees(still, low, high)
         near = cells.of.marked(low, high) | self.whole[self.moments.owner[blocks.first]][own]
-        near[cells.decisive(known, low, places)] = True
+        near[cells.decisive(lasting, low, places)] = True
         affected = np.flatnonzero(near & (changed | still))
         sizes = np.bincount(own[affected], minlength=len(blocks.first))
         before = blocks.before

@@ -53,8 +53,8 @@ def ranks(extreme: RunningExtreme, values: pa.Array, kernel: Kernel) -> Ints:
     valid = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
     if len(valid):
         some = order.comparable(values.take(pa.array(valid)), kernel)
-        found = np.unique(order.ranks(some), return_inverse=True)[1]
-        result[valid] = found if extreme.function == "max" else found.max() - found
+        dense = np.unique(order.ranks(some), return_inverse=True)[1]
+        result[valid] = dense if extreme.function == "max" else dense.max() - dense
     return result
 
 
@@ -107,9 +107,9 @@ def deciding_before(
         none = np.empty(0, np.int64)
         return Leading(none, changed.stored(none, none), none)
     which, nearest = np.unique(some.which, return_index=True)
-    found = some.choose(nearest, which)
-    kept = np.flatnonzero(~_among(found, changed, np.flatnonzero(~steady)))
-    return found.choose(kept, which[kept])
+    leading = some.choose(nearest, which)
+    kept = np.flatnonzero(~_among(leading, changed, np.flatnonzero(~steady)))
+    return leading.choose(kept, which[kept])
 
 
 def _among(records: Leading, changed: ChangedRows, entries: Ints) -> Flags:
@@ -119,8 +119,8 @@ def _among(records: Leading, changed: ChangedRows, entries: Ints) -> Flags:
     rank = order.ranks(pa.concat_arrays([own, records.rows.column("v")]))
     owner = np.concatenate((touched.owner[entries], touched.owner[records.which]))
     code = owner * (len(rank) + 1) + rank
-    found: Flags = np.isin(code[len(entries) :], code[: len(entries)])
-    return found
+    is_among: Flags = np.isin(code[len(entries) :], code[: len(entries)])
+    return is_among
 
 
 @dataclass(frozen=True, slots=True)

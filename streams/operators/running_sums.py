@@ -98,11 +98,11 @@ def _amounts(
         return weights(before, columns, len(places))
 
     cut = block_sums.cut_ranges(*ranges)
-    known = block_sums.of_run(run, _columns(before), tuple(before))
-    usable = known.complete(run.rows, width, cut.block, weights_at, kernel)
+    of_blocks = block_sums.of_run(run, _columns(before), tuple(before))
+    usable = of_blocks.complete(run.rows, width, cut.block, weights_at, kernel)
     block, of_block = cut.block[usable], cut.of_block[usable]
     mine = ordered.same_key(run, block * block_sums.BLOCK, entries, of_block, kernel)
-    yield known.sums[:, block[mine]], of_block[mine]
+    yield of_blocks.sums[:, block[mine]], of_block[mine]
     others = cut.block[~usable] * block_sums.BLOCK
     low, end = np.append(cut.low, others), np.append(cut.end, others + block_sums.BLOCK)
     owner = np.append(cut.of_rest, cut.of_block[~usable])

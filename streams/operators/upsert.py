@@ -118,11 +118,11 @@ def _event_times(rows: pa.RecordBatch) -> Ints:
 
 def _stands(stored: keyed.Found, rows: pa.RecordBatch, owner: Ints) -> Flags:
     """Whether the event time of each winner is no less than that of what its key has."""
-    known = stored.rows_or_null(_EVENT_TIME).fill_null(_EARLIEST)
+    stored_times = stored.rows_or_null(_EVENT_TIME).fill_null(_EARLIEST)
     times = _event_times(rows)
     in_order = (times[1:] >= times[:-1]) | (owner[1:] != owner[:-1])
     assert in_order.all(), "an update came late in the midst of an interval"
-    stands: Flags = times >= int64(known)[owner]
+    stands: Flags = times >= int64(stored_times)[owner]
     return stands
 
 

@@ -325,12 +325,12 @@ def struck(seconds: float, names: tuple[str, ...], seed: int, stopping: Stop) ->
         with (
             EmbeddedBroker(place / "broker") as embedded,
             closing(KafkaBroker(ClientSettings(embedded.bootstrap))) as broker,
-            places(names, place) as made,
+            places(names, place) as numbered_places,
             bar("torturing", seconds) as (progress, task),
         ):
             collections = Broker(broker.logs, broker.chunks, broker.topics)
             tell = partial(shown, progress, task)
-            return Run(collections, made, seed, tell, stopping).run(seconds)
+            return Run(collections, numbered_places, seed, tell, stopping).run(seconds)
 
 
 def maintained(seconds: float, keep: Path | None, seed: int, stopping: Stop) -> Verdict:

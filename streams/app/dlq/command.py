@@ -64,14 +64,16 @@ class Reach:
 
     def expect_letters(self, name: str) -> str:
         """The name of a source that keeps dead letters. Errors: InvalidUsage."""
-        known = {str(source["name"]): source for source in self.sources()}
-        spelled = {key.casefold(): source for key, source in known.items()}
+        by_name = {str(source["name"]): source for source in self.sources()}
+        spelled = {key.casefold(): source for key, source in by_name.items()}
         source = spelled.get(name.casefold())
         if source is None:
-            names = ", ".join(known) or "none"
+            names = ", ".join(by_name) or "none"
             raise InvalidUsage(f"no source {name!r}: the environment has {names}")
         if source["dead_letters"] is None:
-            keepers = [key for key, other in known.items() if other["dead_letters"] is not None]
+            keepers = [
+                key for key, other in by_name.items() if other["dead_letters"] is not None
+            ]
             raise InvalidUsage(
                 f"source {source['name']} keeps no dead letters: its ON ERROR is another one;"
                 f" ALTER SOURCE {source['name']} SET (ON ERROR DEAD LETTER) changes that"
@@ -86,8 +88,8 @@ class Reach:
 
     def messages(self, source: str, where: str) -> list[Letter]:
         """Those that are messages, under a condition. Errors: as of `letters`."""
-        found = self.letters(source, Filter(where=where))
-        return [letter for letter in found if letter.is_message]
+        letters = self.letters(source, Filter(where=where))
+        return [letter for letter in letters if letter.is_message]
 
 
 @contextmanager
@@ -186,11 +188,11 @@ def show(  # noqa: PLR0913  the options of a command, each by name
         name = reach.expect_letters(source)
         with bar("reading"):
             chosen = Filter(partition, offset, since, limit=limit + 1)
-            found = reach.letters(name, chosen)
-        for letter in found[:limit]:
+            letters = reach.letters(name, chosen)
+        for letter in letters[:limit]:
             text = json.dumps(letter.as_object(), ensure_ascii=False)
             typer.echo(text if as_json else letter.as_line())
-        if len(found) > limit:
+        if len(letters) > limit:
             typer.echo(f"there are more than {limit:,}: --limit prints more", err=True)
 
 
@@ -233,15 +235,15 @@ def replay(  # noqa: PLR0913  the options of a command, each by name
     with reaching(directory, as_json=as_json) as reach:
         name = reach.expect_letters(source)
         with bar("reading"):
-            found = reach.messages(name, where)
-        if not found:
+            letters = reach.messages(name, where)
+        if not letters:
             suffix = " for which the condition holds" if where else ""
             raise InvalidUsage(f"source {name} has no dead letters{suffix}")
-        records = dlq.records(found, None if same_topic else Topic(to))
+        records = dlq.records(letters, None if same_topic else Topic(to))
         _expect_topics(reach, records)
         if not dry_run:
             _write(reach, name, records)
-        _report(name, found, to, dry_run=dry_run, as_json=as_json)
+        _report(name, letters, to, dry_run=dry_run, as_json=as_json)
 
 
 def _expect_topics(reach: Reach, records: Sequence[OutRecord]) -> None:
@@ -297,15 +299,15 @@ def _counted(records: Iterable[OutRecord], progress: Progress) -> Iterator[OutRe
 
 
 def _report(
-    source: str, found: Sequence[Letter], to: str, *, dry_run: bool, as_json: bool
+    source: str, letters: Sequence[Letter], to: str, *, dry_run: bool, as_json: bool
 ) -> None:
     """Say what was written, or would be."""
-    partitions = dlq.summary(found)
+    partitions = dlq.summary(letters)
     if as_json:
         facts = {
             "source": source,
             "to": to or None,
-            "letters": len(found),
+            "letters": len(letters),
             "dry_run": dry_run,
             "partitions": partitions,
         }
@@ -322,4 +324,4 @@ def _report(
     console_for(sys.stdout.isatty()).print(table)
     verb = "would replay" if dry_run else "replayed"
     where = to or "the topics that they came from"
-    typer.echo(f"{verb} {len(found):,} dead letters of {source} to {where}, without headers")
+    typer.echo(f"{verb} {len(letters):,} dead letters of {source} to {where}, without headers")

@@ -77,8 +77,8 @@ def version(report: ClusterReport) -> Verdict:
 
 def release_of(fetch: int) -> str:
     """The first release whose brokers take this version of Fetch, at least."""
-    known = [release for number, release in RELEASES.items() if number <= fetch]
-    return known[-1] if known else f"before {RELEASES[min(RELEASES)]}"
+    releases = [release for number, release in RELEASES.items() if number <= fetch]
+    return releases[-1] if releases else f"before {RELEASES[min(RELEASES)]}"
 
 
 def durability(report: ClusterReport, wanted: Durability) -> Verdict:
@@ -99,8 +99,10 @@ def durability(report: ClusterReport, wanted: Durability) -> Verdict:
             status="ok",
             found="one copy of each record: it survives kills, not the loss of a disk",
         )
-    found = f"{wanted.replication} copies of each record, {wanted.min_insync} before it counts"
-    return Verdict(check="copies", status="ok", found=found)
+    finding = (
+        f"{wanted.replication} copies of each record, {wanted.min_insync} before it counts"
+    )
+    return Verdict(check="copies", status="ok", found=finding)
 
 
 def clock(report: ClockReport) -> Verdict:
@@ -120,8 +122,8 @@ def clock(report: ClockReport) -> Verdict:
             do="synchronise both clocks (NTP): until then idle sources of a replica here wait",
         )
     least = f"{abs(ahead_ms) / 1000:.1f} s" if ahead_ms else "no difference"
-    found = f"{least}, measured within {facts.after_ms - facts.before_ms} ms"
-    return Verdict(check="clock", status="ok", found=found)
+    finding = f"{least}, measured within {facts.after_ms - facts.before_ms} ms"
+    return Verdict(check="clock", status="ok", found=finding)
 
 
 def specs_of(namespace: str, names: Collection[Topic]) -> dict[Topic, TopicSpec]:
@@ -171,8 +173,8 @@ def settings(report: TopicsReport) -> Verdict:
             " use another --namespace. If fewer copies were chosen, say so with --topic",
         )
     count = len(specs)
-    found = f"{count} of namespace {report.namespace}, as they have to be"
-    return Verdict(check="topics", status="ok", found=found)
+    finding = f"{count} of namespace {report.namespace}, as they have to be"
+    return Verdict(check="topics", status="ok", found=finding)
 
 
 def in_sync(report: TopicsReport) -> Verdict:
@@ -180,9 +182,9 @@ def in_sync(report: TopicsReport) -> Verdict:
     if report.problem:
         return Verdict(check="copies in sync", status="unknown", found=report.problem)
     behind = {
-        name: f"{found.in_sync} of {found.replication} copies in sync"
-        for name, found in report.found.items()
-        if found.in_sync is not None and found.in_sync < found.replication
+        name: f"{topic.in_sync} of {topic.replication} copies in sync"
+        for name, topic in report.found.items()
+        if topic.in_sync is not None and topic.in_sync < topic.replication
     }
     if behind:
         return Verdict(

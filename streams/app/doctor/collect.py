@@ -170,9 +170,9 @@ def topics_report(
 ) -> TopicsReport:
     """Look at the topics of a namespace."""
     try:
-        found = inspection.found_topics(
+        topics = inspection.found_topics(
             kafka, lambda names: list(brokers.specs_of(namespace, names))
         )
     except SlackwaterError as error:
         return TopicsReport(namespace=namespace, problem=str(error))
-    return TopicsReport(namespace=namespace, durability=durability, found=found)
+    return TopicsReport(namespace=namespace, durability=durability, found=topics)

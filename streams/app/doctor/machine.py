@@ -15,16 +15,16 @@ _GIB = 1 << 30
 
 def python(version: tuple[int, int]) -> Verdict:
     """Whether this Python is new enough."""
-    found = dotted(version)
+    running = dotted(version)
     if version < OLDEST_PYTHON:
         wanted = dotted(OLDEST_PYTHON)
         return Verdict(
             check="python",
             status="wrong",
-            found=f"Python {found}, expected {wanted} or newer",
+            found=f"Python {running}, expected {wanted} or newer",
             do=f"install Slackwater into a Python {wanted} or newer",
         )
-    return Verdict(check="python", status="ok", found=f"Python {found}")
+    return Verdict(check="python", status="ok", found=f"Python {running}")
 
 
 def java(facts: JavaFacts) -> Verdict:
@@ -36,8 +36,8 @@ def java(facts: JavaFacts) -> Verdict:
     if facts.problem:
         return Verdict(check="java", status="wrong", found=facts.problem, do=advice)
     if facts.version is None or facts.version < OLDEST_JAVA:
-        found = f"{facts.path} is version {facts.version}, expected {OLDEST_JAVA} or newer"
-        return Verdict(check="java", status="wrong", found=found, do=advice)
+        finding = f"{facts.path} is version {facts.version}, expected {OLDEST_JAVA} or newer"
+        return Verdict(check="java", status="wrong", found=finding, do=advice)
     return Verdict(check="java", status="ok", found=f"Java {facts.version} at {facts.path}")
 
 
@@ -48,11 +48,11 @@ def spark(facts: SparkFacts) -> Verdict:
         f"install pyspark {wanted} or newer into this Python: pip install 'pyspark>={wanted}'"
     )
     if facts.problem:
-        found = f"PySpark cannot be imported: {facts.problem}"
-        return Verdict(check="spark", status="wrong", found=found, do=advice)
+        finding = f"PySpark cannot be imported: {facts.problem}"
+        return Verdict(check="spark", status="wrong", found=finding, do=advice)
     if numbers(facts.version) < OLDEST_SPARK:
-        found = f"PySpark {facts.version}, expected {wanted} or newer"
-        return Verdict(check="spark", status="wrong", found=found, do=advice)
+        finding = f"PySpark {facts.version}, expected {wanted} or newer"
+        return Verdict(check="spark", status="wrong", found=finding, do=advice)
     if not facts.has_jars:
         return Verdict(
             check="spark",

@@ -23,8 +23,8 @@ def named(task: Materialization, logs: Logs, topics: Topics, namespace: str) -> 
     """
     items = catalog_items(logs, topics, namespace)
     by_name = {**{str(item.id): item for item in items}, **{item.name: item for item in items}}
-    known = [by_name.get(binding.collection) for binding in task.bindings]
-    common([item for item in known if item is not None], {item.id: item for item in items})
+    inputs = [by_name.get(binding.collection) for binding in task.bindings]
+    common([item for item in inputs if item is not None], {item.id: item for item in items})
     bindings = [
         bound(binding, by_name.get(binding.collection), items) for binding in task.bindings
     ]
@@ -59,13 +59,13 @@ def key_of(item: Item, items: Sequence[Item]) -> list[str] | None:
     None if none is known, or a row is alone. Also where the query calls functions that are not
     here: the key has to be declared then.
     """
-    known = {item.id: item for item in items}
+    by_id = {item.id: item for item in items}
     if item.kind == "rebase":
-        item = known[item.inputs[0]]
+        item = by_id[item.inputs[0]]
     if item.source is not None:
         return list(item.source.keys) or None
     try:
-        compiled = compile_view(item.query, relations(items, known))
+        compiled = compile_view(item.query, relations(items, by_id))
     except SlackwaterError:
         return None
     places = compiled.key

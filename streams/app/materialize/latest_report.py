@@ -42,9 +42,11 @@ class LatestReport:
         with self._lock:
             self._rate = self._rate.at(now_ms(), self.state.rows)
             state = replace(self.state, rows_per_s=self._rate.per_s)
-        made = Materialization(id=self.task, name=self.task, statement="", task="", inputs=())
+        materialization = Materialization(
+            id=self.task, name=self.task, statement="", task="", inputs=()
+        )
         shown = ShownMaterialization(
-            made, self.connector, (), state.state, state, state.behind_ms, ""
+            materialization, self.connector, (), state.state, state, state.behind_ms, ""
         )
         return exposition(of_materializations([shown]))
 

@@ -40,10 +40,10 @@ class EventTimes:
         times = int64(one_array(rows.column("time")))
         lower, self.upper = self.upper, self._watermark(times, is_last=is_last)
         assert lower < self.upper, "events come in the order of their times"
-        known = pa.concat_tables([*self.pending, rows])
-        is_due = pa.array(int64(one_array(known.column("time"))) < self.upper)
-        self.pending = [known.filter(pa.compute.invert(is_due))]
-        return interval_of(lower, self.upper), known.filter(is_due)
+        events = pa.concat_tables([*self.pending, rows])
+        is_due = pa.array(int64(one_array(events.column("time"))) < self.upper)
+        self.pending = [events.filter(pa.compute.invert(is_due))]
+        return interval_of(lower, self.upper), events.filter(is_due)
 
     def _watermark(self, times: Ints, *, is_last: bool) -> int:
         self.greatest[self.number] = int(times.max(initial=self.upper))

@@ -115,10 +115,10 @@ def found_topics(
     """
     topics = KafkaTopics(Renewable(lambda: clients.admin(settings)))
     names = chosen(topics.names())
-    found: dict[Topic, Found] = {}
+    descriptions: dict[Topic, Found] = {}
     for first in range(0, len(names), AT_ONCE):
-        found |= topics.found(names[first : first + AT_ONCE])
-    return found
+        descriptions |= topics.found(names[first : first + AT_ONCE])
+    return descriptions
 
 
 def clock(

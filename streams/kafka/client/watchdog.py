@@ -62,12 +62,12 @@ class MetadataClient:
         if not self._lock.acquire(timeout=_LOOK_TIMEOUT_S):
             return None
         try:
-            found = self._consumer.get().offsets_for_times(places, timeout=_ENDS_TIMEOUT_S)
+            answers = self._consumer.get().offsets_for_times(places, timeout=_ENDS_TIMEOUT_S)
         except KafkaException:
             return None
         finally:
             self._lock.release()
-        return {Topic(place.topic): place.offset for place in found if place.error is None}
+        return {Topic(place.topic): place.offset for place in answers if place.error is None}
 
     def close(self) -> None:
         """Release the connection."""

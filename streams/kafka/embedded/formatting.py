@@ -65,6 +65,6 @@ def _run_tool(command: Sequence[str], conf: Path) -> None:
 def _new_id() -> str:
     """Return a new id. One that begins with a dash would be parsed as an option."""
     while True:
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not made.startswith("-"):
-            return made
+        new_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not new_id.startswith("-"):
+            return new_id

@@ -46,14 +46,14 @@ class Rows(IntEnum):
 
 def kept(node: Relational) -> tuple[str, ...]:
     """Say for each operator that keeps rows for ever which it is, and how to bound it."""
-    found: list[str] = []
-    _look(node, found)
-    return tuple(dict.fromkeys(found))
+    messages: list[str] = []
+    _look(node, messages)
+    return tuple(dict.fromkeys(messages))
 
 
-def _look(node: Relational, found: list[str]) -> Rows:
+def _look(node: Relational, messages: list[str]) -> Rows:
     inputs = children(node)
-    states = [_look(below, found) for below in inputs]
+    states = [_look(below, messages) for below in inputs]
     name = _operator(node)
     if name:
         staying = [
@@ -64,7 +64,7 @@ def _look(node: Relational, found: list[str]) -> Rows:
             if get.monotone
         ]
         if staying:
-            found.append(_said(name, staying))
+            messages.append(_said(name, staying))
     return _rows(node, states)
 
 

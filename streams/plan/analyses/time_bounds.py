@@ -240,13 +240,13 @@ def _reached(
 
     That is, than the column plus `micros`.
     """
-    found: dict[int, tuple[Scalar, int]] = {}
+    reached: dict[int, tuple[Scalar, int]] = {}
     ways, seen = [(column, micros)], {column}
     while ways:
         start, far = ways.pop(0)
         own = home(start)
         assert own is not None, "a column belongs to one input"
-        found.setdefault(own, (start, far))
+        reached.setdefault(own, (start, far))
         for one, other in orders:
             least, place = earliest(one), home(other)
             if least is None or least[0] != start or place is None:
@@ -254,14 +254,14 @@ def _reached(
             farther = far - least[1]
             if farther > _FARTHEST:
                 continue
-            found.setdefault(place, (other, farther))
+            reached.setdefault(place, (other, farther))
             beyond = latest(other)
             if beyond is not None and len(beyond.columns) == 1 and not beyond.constants:
                 ((next_column, more),) = beyond.columns.items()
                 if next_column not in seen:
                     seen.add(next_column)
                     ways.append((next_column, farther + more))
-    return found
+    return reached
 
 
 def before(conjunct: Call, times: Sequence[Scalar]) -> Scalar:

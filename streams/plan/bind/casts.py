@@ -75,7 +75,7 @@ def _arrays(source: str, target: str) -> Iterator[tuple[str, str]]:
 
 def _has_cast(source: str, target: str) -> bool:
     """Whether DuckDB has a cast between two types that is none of each text."""
-    kinds = [found.kind if (found := parts(type_)) else "" for type_ in (source, target)]
+    kinds = [parsed.kind if (parsed := parts(type_)) else "" for type_ in (source, target)]
     before, after = (_FAMILY.get(kind, kind) for kind in kinds)
     is_map = (before, after) == ("STRUCT", "MAP")
     return before == after or is_map or after == "UNION" or target in _TEXTS

@@ -165,18 +165,18 @@ def _also_elsewhere(
     """Apply temporal predicates to inputs that have the columns they read, or equal ones."""
     every = node.predicates + predicates
     ends = _temporal(every)
-    known = every + known_predicates(Product(node.inputs, ())) if ends else ()
+    given = every + known_predicates(Product(node.inputs, ())) if ends else ()
     home = partial(_home, starts=starts)
     for predicate in ends:
-        found = [
+        placed = [
             (place, same)
             for same in (predicate, *equated_conjuncts(predicate, every))
             if (place := home(same)) is not None and not can_fail(same)
         ]
-        reached = {place for place, _ in found}
-        derived = implied_conjuncts(predicate, known, home)
-        found += [(place, same) for place, same in derived if place not in reached]
-        for place, same in found:
+        reached = {place for place, _ in placed}
+        derived = implied_conjuncts(predicate, given, home)
+        placed += [(place, same) for place, same in derived if place not in reached]
+        for place, same in placed:
             own = shift(same, -starts[place])
             inside[place] += [] if own in inside[place] else [own]
 
@@ -262,9 +262,9 @@ def _by_distance(node: Match, predicates: Predicates) -> Iterator[Scalar]:
     home = partial(_home, starts=[0, width])
     ends = [p for p in predicates if is_temporal(p) and all(ref < width for ref in refs(p))]
     both = Product((node.left, node.right), ())
-    known = node.predicates + known_predicates(both) if ends else ()
+    given = node.predicates + known_predicates(both) if ends else ()
     for predicate in ends:
-        yield from (same for _, same in implied_conjuncts(predicate, known, home))
+        yield from (same for _, same in implied_conjuncts(predicate, given, home))
 
 
 def _of_either(node: Match, predicates: Predicates) -> Iterator[Scalar]:

@@ -110,9 +110,9 @@ def _options(cursor: Cursor) -> tuple[int, str]:
 
 def size(text: str) -> int:
     """Return the bytes of a size as '256 MiB'. Errors: InvalidStatement."""
-    found = _SIZE.fullmatch(text)
-    unit = _BY_WORD.get(found[2].lower()) if found else None
-    number = int(found[1]) * unit if found and unit else None
+    parsed = _SIZE.fullmatch(text)
+    unit = _BY_WORD.get(parsed[2].lower()) if parsed else None
+    number = int(parsed[1]) * unit if parsed and unit else None
     if number is None or not LEAST_FILE_BYTES <= number <= MOST_FILE_BYTES:
         raise InvalidStatement(
             f"expected a size of a file from 64 KiB to 1024 GiB, got '{text[:40]}'",

@@ -150,12 +150,12 @@ class Maintenance:
         if not self.store.is_owner():
             return
         with self.scheduler.lock:
-            known = self._with_state()
+            with_state = self._with_state()
         # another recovery may still find its records, and so may a dataflow
         # that this process, just started, was not told of yet
-        named = {name: self.store.named(name) for name in self.store.stored() - known}
+        named = {name: self.store.named(name) for name in self.store.stored() - with_state}
         with self.scheduler.lock:
-            if not known <= self._with_state():
+            if not with_state <= self._with_state():
                 return
             lanes = self.scheduler.lanes.values()
             running = frozenset(lane.current.step for lane in lanes if lane.current)

@@ -218,11 +218,14 @@ class Envelope:
 
     def _upserts(self, reader: Keys, messages: pa.Table, time: Timestamp) -> IngestResult:
         keys = reader.decode(whole(messages["key"]))
-        known = keys.reasons.is_null()
+        has_sound_key = keys.reasons.is_null()
         reasons = pc.binary_join_element_wise("key: ", keys.reasons, "")
         of_keys = self._refusals.refused(messages, reasons, time)
         every = messages
-        messages, columns = _filter(messages, known), _filter(keys.columns, known)
+        messages, columns = (
+            _filter(messages, has_sound_key),
+            _filter(keys.columns, has_sound_key),
+        )
         values, reasons = self._values(messages)
         reasons = pc.if_else(whole(messages["value"]).is_null(), NO_TEXT, reasons)
         if self._refusals.on_error == "inline":

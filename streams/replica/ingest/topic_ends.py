@@ -175,9 +175,9 @@ class TopicEndsPoller:
     def _ask(self, due: Mapping[Topic, _Watched]) -> bool:
         """Poll topics together; return whether anything about them has moved."""
         poll = _Poll(self._now_ms(), elapsed_ms(), time.monotonic())
-        known = {topic: before.ends for topic in due if (before := poll.before(due[topic]))}
-        poll.surveyed(self._of_all(self._reader.ends_of_all, due.keys() - known.keys()))
-        poll.polled(self._of_all(self._reader.highs_of_all, known), known)
+        last_ends = {topic: before.ends for topic in due if (before := poll.before(due[topic]))}
+        poll.surveyed(self._of_all(self._reader.ends_of_all, due.keys() - last_ends.keys()))
+        poll.polled(self._of_all(self._reader.highs_of_all, last_ends), last_ends)
         ids = self._of_all(self._reader.ids_of_all, poll.moved)
         has_moved = False
         for topic, watched in due.items():
@@ -249,18 +249,20 @@ class _Poll:
         self.moved.update(answers)
 
     def polled(
-        self, answers: Answers[Mapping[int, Offset]], known: Mapping[Topic, Mapping[int, Ends]]
+        self,
+        answers: Answers[Mapping[int, Offset]],
+        last_ends: Mapping[Topic, Mapping[int, Ends]],
     ) -> None:
         """Take in the ends of topics of which the rest is known."""
         for topic, answer in answers.items():
             if isinstance(answer, Determinate):
                 self.ends[topic] = answer
             else:
-                before = known[topic]
+                before = last_ends[topic]
                 self.ends[topic] = {
                     part: Ends(before[part].low, answer[part]) for part in before
                 }
-            if self.ends[topic] != known[topic]:
+            if self.ends[topic] != last_ends[topic]:
                 self.moved.add(topic)
 
     def reported(

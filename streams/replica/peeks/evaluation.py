@@ -150,13 +150,13 @@ def rows_of(
     dataflow = plan_of(peek)
     held = _held(flatten([updates], arrow_schema(import_types(dataflow))), peek.time, kernel)
     born = interval_of(peek.time, Timestamp(peek.time + 1), as_of=True)
-    made = made_of(dataflow, held, born, kernel)
-    if made.errors is not None:
-        failed = present_errors(made.errors, peek.time)
+    outcome = made_of(dataflow, held, born, kernel)
+    if outcome.errors is not None:
+        failed = present_errors(outcome.errors, peek.time)
         if failed.num_rows:
             return PeekError(failed.column("error")[0].as_py())
     schema = arrow_schema(dataflow.types[-1])
-    made_rows = flatten([] if made.output is None else [made.output], schema)
+    made_rows = flatten([] if outcome.output is None else [outcome.output], schema)
     rows = consolidate_if_needed(made_rows, kernel)
     return _finished(peek, rows, list(dataflow.types[-1]), kernel)
 
@@ -172,8 +172,8 @@ def made_of(
 def _held(updates: pa.RecordBatch, time: Timestamp, kernel: Kernel) -> pa.RecordBatch:
     """Return the contents at a time; equal rows may be apart."""
     past = int64(updates.column("time")) <= time
-    known = updates if past.all() else updates.filter(pa.array(past))
-    return consolidate_if_needed(advance(known, time), kernel)
+    visible = updates if past.all() else updates.filter(pa.array(past))
+    return consolidate_if_needed(advance(visible, time), kernel)
 
 
 def _finished(

@@ -109,8 +109,8 @@ class IndexContents:
         has the key's columns in order, of their types.
         """
         hashes = np.unique(hash_columns(keys, range(keys.num_columns), kernel))
-        found = [run.find(hashes) for run in self.runs]
-        return self._loaded(found)
+        parts = [run.find(hashes) for run in self.runs]
+        return self._loaded(parts)
 
     def everything(self) -> Loaded:
         """Return all updates and errors."""

@@ -78,8 +78,8 @@ class Indexes:
         types = list(contents.types)
         keys = keys_of(peek.lookup, types)
         updates, errors = contents.find(keys, kernel)
-        found = matching(updates, contents.keys, keys, types, kernel)
-        return pa.Table.from_batches([found]), errors
+        matches = matching(updates, contents.keys, keys, types, kernel)
+        return pa.Table.from_batches([matches]), errors
 
     def tend(self, shards: Shards, read_at: Mapping[CollectionId, int]) -> None:
         """Take what is new in the shards. An index stays readable at the time of `read_at`."""

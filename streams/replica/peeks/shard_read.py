@@ -35,8 +35,8 @@ class PeekSelection:
     def apply(self, updates: pa.Table) -> pa.Table:
         """Return the rows that are looked up. Errors: InvalidUsage when they are too many."""
         if self.keys is not None:
-            found = matching(updates, self.columns, self.keys, self.types, self.kernel)
-            updates = pa.Table.from_batches([found])
+            matches = matching(updates, self.columns, self.keys, self.types, self.kernel)
+            updates = pa.Table.from_batches([matches])
         self.taken += updates.nbytes
         if self.taken > self.most_bytes:
             most = self.most_bytes >> 20

@@ -185,8 +185,8 @@ def serve(frames: Frames, answers: Answers) -> None:
     """Answer a task's requests, as the driver, until it leaves. Errors: OSError."""
     while (request := frames.receive(MOST_REQUEST)) is not None:
         kind, name = json.loads(request)
-        found = answers.answer(kind, name)
-        frames.send(_GONE if found is None else _FOUND + found, ANSWER_S)
+        answer = answers.answer(kind, name)
+        frames.send(_GONE if answer is None else _FOUND + answer, ANSWER_S)
 
 
 def dumps(remote: Remote) -> str:

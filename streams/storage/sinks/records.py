@@ -114,11 +114,13 @@ class RecordEncoder:
 
     def _values(self, rows: pa.RecordBatch) -> list[pa.Array]:
         """What `encode_rows` takes; the columns that are not as they are in one query."""
-        made = [index for index, form in enumerate(self.rows.forms) if form.sql != AS_IT_IS]
+        converted = [
+            index for index, form in enumerate(self.rows.forms) if form.sql != AS_IT_IS
+        ]
         values = list(rows.columns[:-2])
-        if made and rows.num_rows:
-            selected = self._select_as(rows, [self.rows.selects[index] for index in made])
-            for index, column in zip(made, selected, strict=True):
+        if converted and rows.num_rows:
+            selected = self._select_as(rows, [self.rows.selects[index] for index in converted])
+            for index, column in zip(converted, selected, strict=True):
                 values[index] = one_array(column)
         return values
 

@@ -142,5 +142,5 @@ class AskedSubscribe:
 
 def looks(times: Sequence[int]) -> Sequence[int]:
     """Return a few times, evenly spread."""
-    each = sorted(set(times))
-    return each[:: max(1, len(each) // LOOKS)]
+    distinct = sorted(set(times))
+    return distinct[:: max(1, len(distinct) // LOOKS)]

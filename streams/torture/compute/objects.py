@@ -127,17 +127,17 @@ class Objects:
     def flows(self) -> list[DataflowDescription]:
         """What a new controller starts with: an as_of never goes back."""
         return [
-            each.flow.compacted(frontier(self.sinces.get(each.name, 0)))
-            for each in self.live.values()
+            maintained.flow.compacted(frontier(self.sinces.get(maintained.name, 0)))
+            for maintained in self.live.values()
         ]
 
     def of_kind(self, kind: str) -> list[Maintained]:
         """The live objects of a kind."""
-        return [each for each in self.live.values() if each.flow.kind == kind]
+        return [maintained for maintained in self.live.values() if maintained.flow.kind == kind]
 
     def free(self) -> list[str]:
         """The views and indexes that nothing reads."""
-        read = {name for each in self.live.values() for name in each.reads}
+        read = {name for maintained in self.live.values() for name in maintained.reads}
         return [name for name in self.live if name not in read and name != ORDERS]
 
     def upper(self, name: str) -> int:

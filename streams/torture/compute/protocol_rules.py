@@ -271,8 +271,8 @@ class Answers:
 
     def _is_known(self, key: CollectionId, response: Response) -> None:
         insist(self.has_reconciled, "Reconciled comes first", response)
-        known = self.iteration.created.keys() | self.iteration.dropped
-        insist(key in known, "nothing is said of an old life", response)
+        ever_created = self.iteration.created.keys() | self.iteration.dropped
+        insist(key in ever_created, "nothing is said of an old life", response)
         insist(
             key not in self.ended or isinstance(response, Frontiers),
             "nothing is said of what has ended",

@@ -74,9 +74,9 @@ class Question:
     def _fault(self, outcome: PeekOutcome, truth: Truth) -> str:
         match outcome:
             case PeekRows(count, rows):
-                found = answered(rows)
-                is_whole = found.total() == count
-                return self._different(found, truth) if is_whole else f"not {count} rows"
+                actual = answered(rows)
+                is_whole = actual.total() == count
+                return self._different(actual, truth) if is_whole else f"not {count} rows"
             case PeekFiles():
                 return self._different(copied(self.peek), truth)
             case PeekError(message):
@@ -84,8 +84,8 @@ class Question:
             case PeekCanceled():
                 return "it was canceled"
 
-    def _different(self, found: Rows, truth: Truth) -> str:
-        return different(truth.rows(self.view, self.peek.time, self.where), found)
+    def _different(self, actual: Rows, truth: Truth) -> str:
+        return different(truth.rows(self.view, self.peek.time, self.where), actual)
 
 
 def copied(peek: Peek) -> Rows:

@@ -233,7 +233,9 @@ class Torture:
     def _compact(self) -> None:
         """Let the history of a view go before what open peeks read."""
         for view in self.objects.of_kind("view")[:1]:
-            open_: list[int] = [each.peek.time for each in self.questions.open(self.answers)]
+            open_: list[int] = [
+                question.peek.time for question in self.questions.open(self.answers)
+            ]
             open_ += self.subscribers.held(view)
             since = min([self.objects.upper(view.name) - KEPT_MS, *open_])
             if self.objects.compact(view, since):
@@ -243,9 +245,13 @@ class Torture:
         views = self.objects.of_kind("view")
         if not views or len(self.questions.open(self.answers)) >= MOST_OPEN:
             return
-        known = [view for view in views if self.objects.upper(view.name) > view.flow.as_of]
-        view, index = self.rng.choice(known or views), None
-        indexes = [each for each in self.objects.of_kind("index") if view.name in each.reads]
+        advanced = [view for view in views if self.objects.upper(view.name) > view.flow.as_of]
+        view, index = self.rng.choice(advanced or views), None
+        indexes = [
+            candidate
+            for candidate in self.objects.of_kind("index")
+            if view.name in candidate.reads
+        ]
         if indexes and self.rng.random() < 0.7:  # noqa: PLR2004  more often than not
             index = self.rng.choice(indexes)
         least = (view if index is None else index).flow.as_of
@@ -269,10 +275,10 @@ class Torture:
 
     def _subscribe(self) -> None:
         views = self.objects.of_kind("view")
-        known = [view for view in views if self.objects.upper(view.name) > view.flow.as_of]
+        advanced = [view for view in views if self.objects.upper(view.name) > view.flow.as_of]
         if not views:
             return
-        view = self.rng.choice(known or views)
+        view = self.rng.choice(advanced or views)
         newest = self.objects.upper(view.name) - 1
         as_of = max(view.flow.as_of, newest + self.rng.choice((0, -500, 500)))
         self._send(*self.subscribers.ask(view, as_of, sorted(self.replicas.children)))

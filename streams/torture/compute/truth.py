@@ -38,8 +38,8 @@ class Truth:
     def rows(self, view: Maintained, time: int, where: str = "true") -> Rows:
         """The rows of a view at a time, those alone for which `where` is true."""
         text = f'{self._with(view)} SELECT * FROM "{view.name}" WHERE {where}'
-        found = self._connection.execute(text, {"at": time}).fetchall()
-        return Counter(found)
+        tuples = self._connection.execute(text, {"at": time}).fetchall()
+        return Counter(tuples)
 
     def changes(
         self, view: Maintained, subscribe: Subscribe, reached: int, where: str
@@ -104,7 +104,7 @@ class Truth:
         lineage = [view]
         while (read := lineage[-1].reads[0]) != ORDERS:
             lineage.append(self._objects[read])
-        views = (f'"{each.name}" AS ({each.query})' for each in reversed(lineage))
+        views = (f'"{relation.name}" AS ({relation.query})' for relation in reversed(lineage))
         return f"WITH {', '.join([base, *views])}"
 
 

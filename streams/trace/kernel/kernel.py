@@ -283,7 +283,7 @@ class Kernel:
         names = {name: f"port_{number}_{name}" for name in ports}
         for name, port in ports.items():
             self._register(names[name], port)
-        text = _PLACE.sub(lambda found: names[found[1]] if found[1] else found[0], sql)
+        text = _PLACE.sub(lambda place: names[place[1]] if place[1] else place[0], sql)
         self._execute(f"PREPARE statement_{number} AS {text}")
         execute = functools.partial(self._executed, f"EXECUTE statement_{number}")
         scan = functools.partial(self._scan, names.values())
