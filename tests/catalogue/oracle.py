@@ -106,8 +106,8 @@ class Oracle:
                 self.connection.execute(
                     f"SET VARIABLE {name} = (SELECT {name} FROM kept_{row})"
                 )
-            known = f"SELECT * REPLACE ({constants}) FROM kept_{row}"
-            _, cell, is_long = self._row(f"SELECT id, {shown}, false FROM ({known})", row)
+            with_values = f"SELECT * REPLACE ({constants}) FROM kept_{row}"
+            _, cell, is_long = self._row(f"SELECT id, {shown}, false FROM ({with_values})", row)
             cells[row, 0] = _text(cell, is_long)
         return Answer((type_,), cells)
 

@@ -33,11 +33,11 @@ def endpoint(request: Any, memory_path: Path) -> Endpoint:
     return endpoint_
 
 
-@pytest.mark.parametrize("made", [on_sqlite, on_duckdb])
+@pytest.mark.parametrize("endpoint_on", [on_sqlite, on_duckdb])
 def test_validate_and_a_dry_run_create_no_database(
-    made: Any, memory_path: Path, request: Any
+    endpoint_on: Any, memory_path: Path, request: Any
 ) -> None:
-    endpoint: Endpoint = made(memory_path, request)
+    endpoint: Endpoint = endpoint_on(memory_path, request)
     files = set(memory_path.iterdir())
     endpoint.validate(NAMES)
     assert "CREATE TABLE" in endpoint.apply(endpoint.task(NAMES), dry_run=True)

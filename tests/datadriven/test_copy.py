@@ -19,11 +19,11 @@ class Places:
                 self.targets = CopyTargets.of(case.input.splitlines())
                 return "allowed"
             assert case.directive == "find", case.directive
-            found = self.targets.find(case.input.encode().decode("unicode_escape"))
+            target = self.targets.find(case.input.encode().decode("unicode_escape"))
         except SlackwaterError as error:
             return str(error)
-        secrets = ", ".join(found.secrets)
-        return f"{found.shown}\n{found.uri}\n{found!r}" + (f"\n{secrets}" if secrets else "")
+        secrets = ", ".join(target.secrets)
+        return f"{target.shown}\n{target.uri}\n{target!r}" + (f"\n{secrets}" if secrets else "")
 
 
 @pytest.mark.parametrize("script", scripts("copy"), ids=lambda path: path.stem)

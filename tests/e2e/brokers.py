@@ -16,7 +16,7 @@ def bootstrap(names: Sequence[str]) -> str:
 def variables(names: Sequence[str], number: int, port: int, via: str) -> dict[str, str]:
     """Those of one broker of some: it is reached at `port` from outside, and `via` a part."""
     name, copies = names[number], len(names)
-    voters = [f"{node}@{each}:{CONTROLLER}" for node, each in enumerate(names, 1)]
+    voters = [f"{node}@{host}:{CONTROLLER}" for node, host in enumerate(names, 1)]
     if copies == 1:
         voters = [f"1@localhost:{CONTROLLER}"]
     return {

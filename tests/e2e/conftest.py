@@ -41,8 +41,8 @@ def built(tmp_path: Path, artifacts: Path, plan: Plan) -> Iterator[tuple[Environ
     secrets.mkdir()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(client, "_CONNECT_TIMEOUT_S", READ_TIMEOUT_S)
-        with environment(secrets, plan, artifacts / "logs") as made:
-            yield made
+        with environment(secrets, plan, artifacts / "logs") as parts:
+            yield parts
 
 
 @pytest.fixture

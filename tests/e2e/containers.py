@@ -238,18 +238,18 @@ class Builder:
 
     def start(self) -> None:
         """All parts; they are healthy."""
-        plan, made = self.environment.plan, self.environment
+        plan, built = self.environment.plan, self.environment
         self.start_postgres()
         self.start_brokers()
-        plan.opened(made)
+        plan.opened(built)
         plan.more(self)
         for name in SERVICES:
             self.service(name, plan.image)
-        eventually("all services are healthy", made.is_healthy)
+        eventually("all services are healthy", built.is_healthy)
 
     def start_brokers(self) -> None:
         """Those of the plan; they answer."""
-        plan, made = self.environment.plan, self.environment
+        plan, built = self.environment.plan, self.environment
         for number in range(len(plan.brokers)):
             port = free_port()
             variables = brokers.variables(plan.brokers, number, port, plan.via)
@@ -261,7 +261,7 @@ class Builder:
             )
         started = "Kafka Server started"
         eventually(
-            "the brokers start", lambda: all(started in broker.log for broker in made.brokers)
+            "the brokers start", lambda: all(started in broker.log for broker in built.brokers)
         )
 
     def start_postgres(self) -> None:
@@ -295,11 +295,11 @@ def environment(
     testcontainers_config.tc_host_override = "127.0.0.1"
     remove_leftovers()
     make_secrets(directory, plan)
-    made = Environment(directory, plan)
+    built = Environment(directory, plan)
     with ExitStack() as stack:
-        builder = Builder(made, stack)
+        builder = Builder(built, stack)
         try:
             builder.start()
-            yield made, builder
+            yield built, builder
         finally:
-            made.save_logs(logs)
+            built.save_logs(logs)

@@ -46,10 +46,10 @@ class Way:
 
     def balances(self, rows: Counter[Row], at: int) -> Balances:
         """Of rows by multiplicity: each account has one, and all are zero together."""
-        found = dict(rows.keys())
-        self.check(f"{dict(rows)} at {at}", holds=rows.total() == len(found) == len(rows))
-        self.check(f"the sum of {found} at {at}", holds=not sum(found.values()))
-        return found
+        balances = dict(rows.keys())
+        self.check(f"{dict(rows)} at {at}", holds=rows.total() == len(balances) == len(rows))
+        self.check(f"the sum of {balances} at {at}", holds=not sum(balances.values()))
+        return balances
 
     def begin(self) -> None:
         """What follows may have a gap before it."""
@@ -69,8 +69,8 @@ class Way:
 
     def answered(self, at: int, balances: Balances) -> None:
         """These are the balances at a time: the same whenever they are asked for."""
-        known = self.moments.setdefault(at, balances)
-        self.check(f"{balances} at {at}, and before {known}", holds=known == balances)
+        earlier = self.moments.setdefault(at, balances)
+        self.check(f"{balances} at {at}, and before {earlier}", holds=earlier == balances)
 
     def at(self, time: int) -> Iterable[Balances]:
         """What it saw at a time."""
@@ -82,7 +82,9 @@ class Way:
     @property
     def times(self) -> set[int]:
         """The times of its changes and answers."""
-        return {time for each in self.stretches for time in each.times} | self.moments.keys()
+        return {
+            time for stretch in self.stretches for time in stretch.times
+        } | self.moments.keys()
 
 
 def disagreements(ways: Iterable[Way]) -> tuple[int, list[str]]:

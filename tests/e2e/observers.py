@@ -96,7 +96,7 @@ class Observers:
                     for at, diff, account, balance in rows:
                         pending.setdefault(at, Counter())[account, balance] += diff
                 case {"type": "progress", "frontier": int(frontier)}:
-                    for at in sorted(each for each in pending if each < frontier):
+                    for at in sorted(moment for moment in pending if moment < frontier):
                         apply(contents, pending.pop(at))
                         self._last["subscribe"] = way.balances(contents, at)
                         way.changed(at, self._last["subscribe"])
@@ -118,7 +118,9 @@ class Observers:
     def _ask(self, way: Way, query: str) -> tuple[int, Balances]:
         answer = self.environment.client.run(query)[0]
         at = int(str(answer.facts["as_of"]))
-        rows = Counter((int(str(account)), int(str(each))) for account, each in answer.rows)
+        rows = Counter(
+            (int(str(account)), int(str(balance))) for account, balance in answer.rows
+        )
         balances = way.balances(rows, at)
         way.answered(at, balances)
         return at, balances

@@ -42,8 +42,8 @@ def plan() -> Plan:
 def partitions(environment: Environment, topic: str = "") -> Iterator[PartitionMetadata]:
     """Of a topic, or of all."""
     named = AdminClient(environment.kafka).list_topics(topic or None, timeout=ANSWER_S).topics
-    for each in named.values():
-        yield from each.partitions.values()
+    for metadata in named.values():
+        yield from metadata.partitions.values()
 
 
 def leader(environment: Environment, topic: str) -> Part | None:
@@ -57,7 +57,9 @@ def leader(environment: Environment, topic: str) -> Part | None:
 def is_in_sync(environment: Environment) -> bool:
     """Whether each broker has all."""
     with suppress(KafkaException):
-        return all(len(each.isrs) == len(brokers.THREE) for each in partitions(environment))
+        return all(
+            len(partition.isrs) == len(brokers.THREE) for partition in partitions(environment)
+        )
     return False
 
 
@@ -95,9 +97,9 @@ def kill_two(trial: Trial) -> None:
     first.kill()
     second.kill()
     time.sleep(2)
-    known = trial.sender.acknowledged
+    acknowledged = trial.sender.acknowledged
     time.sleep(5)
-    assert trial.sender.acknowledged == known
+    assert trial.sender.acknowledged == acknowledged
     first.start()
     second.start()
     eventually("they have all", lambda: is_in_sync(trial.environment))
@@ -105,7 +107,9 @@ def kill_two(trial: Trial) -> None:
 
 def test_three_brokers(trial: Trial) -> None:
     environment = trial.environment
-    copies = {each.id: len(each.replicas) for each in partitions(environment, TOPIC)}
+    copies = {
+        partition.id: len(partition.replicas) for partition in partitions(environment, TOPIC)
+    }
     assert copies == {0: 3}
     assert is_in_sync(environment)
     for name in WRITTEN:

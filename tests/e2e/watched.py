@@ -51,8 +51,8 @@ def ask(environment: Environment, path: str, **parameters: str) -> Any:
 
 def are_all_scraped(environment: Environment) -> bool:
     """Whether each service answered the last time."""
-    found = ask(environment, "query", query='up{job=~"slackwater-.*"}')["result"]
-    up = {each["metric"]["job"] for each in found if each["value"][1] == "1"}
+    samples = ask(environment, "query", query='up{job=~"slackwater-.*"}')["result"]
+    up = {sample["metric"]["job"] for sample in samples if sample["value"][1] == "1"}
     return up == {f"slackwater-{name}" for name in SERVICES}
 
 

@@ -81,8 +81,8 @@ class SubscribeReplica:
             while self.reads and (is_calm or self.rng.random() < 0.5):
                 read = self.reads.pop()
                 upper = FAR if is_calm else uppers[read.subscribe.collection]
-                found = self._found(read, upper, is_calm=is_calm)
-                self.session, actions = self.session.finished(read, found, now)
+                outcomes = self._found(read, upper, is_calm=is_calm)
+                self.session, actions = self.session.finished(read, outcomes, now)
                 self._act(actions)
 
     def _found(self, read: ReadChanges, upper: int, *, is_calm: bool) -> list[SubscribeOutcome]:
@@ -94,17 +94,17 @@ class SubscribeReplica:
         end = read.lower + 1 if read.is_snapshot else min(upper, until)
         cut = self.rng.randrange(read.lower + 1, end + 1)
         ends = [cut, end] if cut < end else [end]
-        found: list[SubscribeOutcome] = []
+        outcomes: list[SubscribeOutcome] = []
         lower = read.lower
         for to in ends:
             if not is_calm and self.rng.random() < 0.2:
-                found.append(SubscribeInterrupted(lower, "later"))
+                outcomes.append(SubscribeInterrupted(lower, "later"))
                 break
             times = json.dumps(list(range(lower, to))).encode()
             reached = EMPTY if to == until else frontier(to)
-            found.append(SubscribeBatch(lower, reached, to - lower, times))
+            outcomes.append(SubscribeBatch(lower, reached, to - lower, times))
             lower = Timestamp(to)
-        return found
+        return outcomes
 
     def _act(self, actions: Iterable[SubscribeAction]) -> None:
         for action in actions:

@@ -201,14 +201,14 @@ def test_that_an_error_comes_once_at_the_upper_by_which_it_was_judged(
         for replica in race_at_random(world, rng, tmp_path, 80, outside):
             history.settle(replica)
     _, errors = duckdb_oracle.updates(world.shards, world.relations["events"])
-    found = Placed()
+    placed = Placed()
     for row in errors.to_pylist():
         place = bad_message(source, row["error"])
         assert place is not None
         partition, offset = place
-        found[history.messages[partition][offset][0], row["time"]] += row["diff"]
-    assert found == judged_errors(history)
-    assert len({time for _, time in found}) > 2, "few Appends had errors"
+        placed[history.messages[partition][offset][0], row["time"]] += row["diff"]
+    assert placed == judged_errors(history)
+    assert len({time for _, time in placed}) > 2, "few Appends had errors"
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -269,8 +269,8 @@ def test_that_pending_rows_that_the_topic_lost_are_read_again(
     history.settle(replica)
     world.shards.sync()
     rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
-    found = {row["id"] for row in rows.to_pylist() if row["_diff"] > 0}
-    assert found == {now, now + 80, now + 90, now + 100}
+    ids = {row["id"] for row in rows.to_pylist() if row["_diff"] > 0}
+    assert ids == {now, now + 80, now + 90, now + 100}
 
 
 @pytest.mark.parametrize("is_seen", [True, False], ids=["seen", "after a restart"])

@@ -166,10 +166,10 @@ def test_that_keys_go_on_where_the_source_resumes(
         history.write(0, key, now + at)
     history.settle(Replica(world, "new", tmp_path / "new"))
     rows, _ = duckdb_oracle.updates(world.shards, world.relations["events"])
-    found = Counter[tuple[str, int, int]]()
+    updates = Counter[tuple[str, int, int]]()
     for row in rows.to_pylist():
-        found[row["k"], row["id"], row["_time"]] += row["_diff"]
-    assert found == {
+        updates[row["k"], row["id"], row["_time"]] += row["_diff"]
+    assert updates == {
         ("a", 0, now): 1,
         ("b", 1, now): 1,
         ("b", 1, now + 470): -1,

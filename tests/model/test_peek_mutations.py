@@ -82,7 +82,7 @@ def goes_on_without_what_it_could_not_answer(monkeypatch: pytest.MonkeyPatch) ->
     write = ResponseWriter.write
 
     def lossy(self: ResponseWriter, nonce: str, responses: Any) -> None:
-        is_lost = any(isinstance(each, PeekResponse) for each in responses)
+        is_lost = any(isinstance(response, PeekResponse) for response in responses)
         if not is_lost or not self._logs.rng.random() < LOST:  # type: ignore[attr-defined]
             write(self, nonce, responses)
 
@@ -114,7 +114,9 @@ BROKEN = (
 )
 
 
-@pytest.mark.parametrize("broken", BROKEN, ids=[each.mutate.__name__ for each in BROKEN])
+@pytest.mark.parametrize(
+    "broken", BROKEN, ids=[mutation.mutate.__name__ for mutation in BROKEN]
+)
 def test_a_broken_rule_of_peeks_shows(broken: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
     broken.mutate(monkeypatch)
     seeds = range(broken.found, broken.found + MOST_RUNS)

@@ -65,9 +65,9 @@ class Watched:
 
     def contents(self) -> Callable[[int], Contents]:
         relation = self.world.relations[self.name]
-        found, errors = duckdb_oracle.updates(self.world.shards, relation)
+        updates, errors = duckdb_oracle.updates(self.world.shards, relation)
         assert not errors.num_rows
-        rows = [tuple(map(_told, row.values())) for row in found.to_pylist()]
+        rows = [tuple(map(_told, row.values())) for row in updates.to_pylist()]
 
         def at(time: int) -> Contents:
             counts = Contents()
@@ -316,8 +316,8 @@ def uncompared(patch: pytest.MonkeyPatch) -> None:
     """Who lost takes over the time of the shard alone, and no Append is held up by that."""
     lost_race = appends.lost_race
 
-    def lost(*found: Any) -> Any:
-        outcome = lost_race(*found)
+    def lost(*arguments: Any) -> Any:
+        outcome = lost_race(*arguments)
         return None if isinstance(outcome, OffsetsMismatch) else outcome
 
     def follow(own: Position, shard: Position) -> Follow:

@@ -106,8 +106,8 @@ def test_that_pending_rows_that_are_gone_are_given_up_and_the_others_come(
     history.send(0, world.now + 2_000)
     history.settle(Replica(world, "new", tmp_path / "new"))
     history.judge()
-    found = {number for number, _ in history.truth.rows}
-    assert found == {0, 1, 2, 4}, "3 is gone, 5 is pending"
+    numbers = {number for number, _ in history.truth.rows}
+    assert numbers == {0, 1, 2, 4}, "3 is gone, 5 is pending"
 
 
 def test_that_a_skip_is_said_though_no_message_comes(

@@ -120,9 +120,9 @@ class Truth:
                 contents[row] += diff
             self.equal(collection, contents, time)
 
-    def equal(self, collection: CollectionId, found: Mapping[Row, int], time: int) -> None:
+    def equal(self, collection: CollectionId, contents: Mapping[Row, int], time: int) -> None:
         """Compare contents with the truth at one time."""
-        actual = {row: diff for row, diff in found.items() if diff}
+        actual = {row: diff for row, diff in contents.items() if diff}
         expected = self.at(collection, time)
         if collection == CNT:
             expected = {shown(self.version_at(time), row): 1 for row in expected}

@@ -352,9 +352,9 @@ class Replica:
         self.disk.hydration = None
         raise Lost
 
-    def write_run(self, meaning: str, found: list[Contribution]) -> str:
+    def write_run(self, meaning: str, output: list[Contribution]) -> str:
         """Write a run file, as a task does: perhaps once more, later (rule 19)."""
-        run, content = self.world.name("run"), tuple(found)
+        run, content = self.world.name("run"), tuple(output)
         if self.world.without(Mutation.RULE_19_NAMES):
             run = meaning
         if self.world.chance(self.world.weather.zombie):

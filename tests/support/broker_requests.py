@@ -117,6 +117,6 @@ def stranger(settings: Mapping[str, Any]) -> Iterator[Stranger]:
         socket.create_connection((host, int(port)), TIMEOUT_S) as raw,
         context.wrap_socket(raw, server_hostname=host) as connection,
     ):
-        made = Stranger(connection)
-        made.log_in(settings["sasl.username"], settings["sasl.password"])
-        yield made
+        logged_in = Stranger(connection)
+        logged_in.log_in(settings["sasl.username"], settings["sasl.password"])
+        yield logged_in

@@ -142,14 +142,14 @@ Attempts = Mapping[str, Callable[[], int]]
 def harming(settings: Mapping[str, Any], namespace: str, victim: str) -> Attempts:
     """What would harm others through a library."""
     admin = AdminClient(dict(settings))
-    made = NewTopic(f"{namespace}.made", 1, 1)
+    new_topic = NewTopic(f"{namespace}.made", 1, 1)
     entry = ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)
     retention = ConfigResource("TOPIC", victim, incremental_configs=[entry])
     binding = binding_of(CLIENT, victim)
     return {
         "delete a topic": lambda: each(admin.delete_topics([victim])),
         "change a topic": lambda: each(admin.incremental_alter_configs([retention])),
-        "create a topic": lambda: each(admin.create_topics([made])),
+        "create a topic": lambda: each(admin.create_topics([new_topic])),
         "get a right": lambda: each(admin.create_acls([binding])),
     }
 

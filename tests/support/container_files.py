@@ -39,4 +39,8 @@ def manifests() -> Iterator[Mapping[str, Any]]:
 
 def of_kind(*kinds: str) -> Mapping[str, Mapping[str, Any]]:
     """The objects of some kinds, by name."""
-    return {each["metadata"]["name"]: each for each in manifests() if each["kind"] in kinds}
+    return {
+        manifest["metadata"]["name"]: manifest
+        for manifest in manifests()
+        if manifest["kind"] in kinds
+    }

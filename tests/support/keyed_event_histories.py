@@ -149,19 +149,19 @@ class KeyedHistory(History):
         """Compare what keys have in the end, for a collection without its history."""
         rows, errors = duckdb_oracle.updates(self.world.shards, self.world.relations["events"])
         assert not errors.num_rows
-        found, wanted = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
+        actual, wanted = Counter[tuple[str, int]](), Counter[tuple[str, int]]()
         for row in rows.to_pylist():
-            found[row["k"], row["id"]] += row["_diff"]
+            actual[row["k"], row["id"]] += row["_diff"]
         placed, _ = self.expected()
         for (key, number, _), diff in self.changes(placed).items():
             wanted[key, number] += diff
-        assert {key: n for key, n in found.items() if n} == +wanted
+        assert {key: n for key, n in actual.items() if n} == +wanted
 
     def _judge_rows(self, rows: pa.Table, wanted: Placed) -> None:
-        found = Counter[Change]()
+        actual = Counter[Change]()
         for row in rows.to_pylist():
-            found[row["k"], row["id"], row["_time"]] += row["_diff"]
-        assert {change: n for change, n in found.items() if n} == self.changes(wanted)
+            actual[row["k"], row["id"], row["_time"]] += row["_diff"]
+        assert {change: n for change, n in actual.items() if n} == self.changes(wanted)
 
     def losers(self) -> int:
         """How many late messages have changed nothing."""

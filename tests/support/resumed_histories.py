@@ -222,13 +222,16 @@ class World:
 
         What is under way is given up: it has read messages that are gone.
         """
-        log, starts = self.logs[partition], [self.start, *(each.heard for each in replicas)]
+        log, starts = (
+            self.logs[partition],
+            [self.start, *(replica.heard for replica in replicas)],
+        )
         stood = min(self.known(start).get(partition, 0) for start in starts)
         end = len(log.messages) - count
         if self.start_topic != self.topic or not log.low <= end < stood <= len(log.messages):
             return
         del log.messages[end:]
-        for cuts in (self.cuts, *(each.cuts for each in replicas)):
+        for cuts in (self.cuts, *(replica.cuts for replica in replicas)):
             cuts[partition] = min(end, cuts.get(partition, end))
         self._forget(replicas)
 
@@ -251,14 +254,14 @@ class World:
 
     def resume(self, places: Mapping[int, int], bad: tuple[int, int] | None = None) -> None:
         """Execute the statement: partitions that are not in `places` go on where they stand."""
-        stood, known = (
+        stood, reached = (
             continuation.standing(self.shard.bound, self.start),
             self.known(self.start),
         )
         wanted = Wanted(
             places={p: places.get(p, stood.get(p, log.low)) for p, log in enumerate(self.logs)},
             lows={p: log.low for p, log in enumerate(self.logs)},
-            lost={p: end for p, end in self.cuts.items() if end < known.get(p, 0)},
+            lost={p: end for p, end in self.cuts.items() if end < reached.get(p, 0)},
             bad=bad,
         )
         if self.topic == self.start_topic:
@@ -323,10 +326,10 @@ class Replica:
         stood, ends = continuation.standing(bound, self.heard), world.ends()
         if world.topic != self.topic:
             return True
-        known = world.known(self.heard)
-        if any(end < known.get(p, 0) for p, end in self.cuts.items()):
+        reached = world.known(self.heard)
+        if any(end < reached.get(p, 0) for p, end in self.cuts.items()):
             return True
-        if any(ends[p].high < at for p, at in known.items()):
+        if any(ends[p].high < at for p, at in reached.items()):
             return True
         return any(at < ends[p].low for p, at in stood.items())
 

@@ -177,8 +177,8 @@ class ResumedHistory:
         assert not self.truth.left_out - said
 
     def _judge_rows(self, rows: pa.Table) -> None:
-        found = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
-        assert found == self.truth.rows
+        actual = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+        assert actual == self.truth.rows
 
 
 class KeyedResumedHistory(ResumedHistory):
@@ -202,9 +202,9 @@ class KeyedResumedHistory(ResumedHistory):
         return self.history
 
     def _judge_rows(self, rows: pa.Table) -> None:
-        found = Counter[tuple[str, int, int]]()
+        actual = Counter[tuple[str, int, int]]()
         for row in rows.to_pylist():
-            found[row["k"], row["id"], row["_time"]] += row["_diff"]
-        assert {change: n for change, n in found.items() if n} == self.keyed.changes(
+            actual[row["k"], row["id"], row["_time"]] += row["_diff"]
+        assert {change: n for change, n in actual.items() if n} == self.keyed.changes(
             self.truth.rows
         )

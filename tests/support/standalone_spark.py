@@ -136,7 +136,7 @@ _HIDE_SOME = (
 def _url(master: "subprocess.Popen[bytes]", log: Path) -> str:
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and master.poll() is None:
-        if found := _MASTER.search(log.read_text()):
-            return found[1]
+        if master_url := _MASTER.search(log.read_text()):
+            return master_url[1]
         time.sleep(0.1)
     raise AssertionError(log.read_text()[-2000:])

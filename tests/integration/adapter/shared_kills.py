@@ -58,18 +58,18 @@ def run(
 ) -> Results:
     """Run scenarios through all moments; how each failed, or None."""
     running = [_Running(scenario, scenario(environment, broker)) for scenario in scenarios]
-    for each in running:
-        each.go_on()
+    for one in running:
+        one.go_on()
     for moment in MOMENTS:
         if moment in environment.children:
             environment.kill(moment)
         if moment == "others":
             eventually(environment.client.is_ready)
         # what began last is next to end: some send as long as they last
-        for each in reversed(running) if moment == "others" else running:
-            if each.awaited == moment:
-                each.go_on()
-    return {each.scenario: each.end() for each in running}
+        for one in reversed(running) if moment == "others" else running:
+            if one.awaited == moment:
+                one.go_on()
+    return {one.scenario: one.end() for one in running}
 
 
 class _Running:

@@ -35,9 +35,9 @@ def commanded(kafka: KafkaBroker, environment: Environment) -> Session:
     reader = CommandReader(kafka.logs, command_topic(environment.settings.namespace, "default"))
     session = Session()
     while received := reader.poll(500):
-        for each in received:
-            assert not isinstance(each.command, UnreadableCommand)
-            session, _ = session.step(each.command)
+        for message in received:
+            assert not isinstance(message.command, UnreadableCommand)
+            session, _ = session.step(message.command)
     reader.close()
     return session
 

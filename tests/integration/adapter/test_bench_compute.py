@@ -45,9 +45,9 @@ def targets(outcome: Outcome) -> Mapping[str, float | None]:
 
 
 def value(outcome: Outcome, name: str) -> float:
-    (found,) = [figure.value for figure in outcome.figures if figure.name == name]
-    assert isinstance(found, int | float)
-    return found
+    (number,) = [figure.value for figure in outcome.figures if figure.name == name]
+    assert isinstance(number, int | float)
+    return number
 
 
 def test_the_delivery_to_a_subscriber_is_reported(bench: Rig) -> None:

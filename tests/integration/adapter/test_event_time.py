@@ -96,9 +96,9 @@ def _changes(stream: Iterator[Mapping[str, Any]]) -> Iterator[Change]:
                 pass
 
 
-def contents(found: Sequence[Change], time: int) -> Counter[tuple[object, ...]]:
+def contents(updates: Sequence[Change], time: int) -> Counter[tuple[object, ...]]:
     rows: Counter[tuple[object, ...]] = Counter()
-    for at, diff, row in found:
+    for at, diff, row in updates:
         rows[row] += diff if at <= time else 0
     return +rows
 

@@ -75,23 +75,23 @@ def reached(environment: Environment) -> Any:
 
 def changes(environment: Environment, name: str, bounds: tuple[int, int]) -> list[Change]:
     """All changes of a collection from one time of the clock to another."""
-    found: list[Change] = []
+    received: list[Change] = []
     for message in environment.client.stream(f"SUBSCRIBE {name} AS OF {bounds[0]}"):
         match message:
             case {"type": "rows", "rows": list(rows)}:
-                found += [(time, diff, tuple(row)) for time, diff, *row in rows]
+                received += [(time, diff, tuple(row)) for time, diff, *row in rows]
             case {"type": "progress", "frontier": int(frontier)} if frontier > bounds[1]:
                 break
             case {"type": "error", "error": error}:
                 raise AssertionError(f"{name}: {error}")
             case _:
                 pass
-    return [change for change in found if change[0] <= bounds[1]]
+    return [change for change in received if change[0] <= bounds[1]]
 
 
-def contents(found: Sequence[Change], time: int) -> Counter[tuple[Any, ...]]:
+def contents(updates: Sequence[Change], time: int) -> Counter[tuple[Any, ...]]:
     rows: Counter[tuple[Any, ...]] = Counter()
-    for at, diff, row in found:
+    for at, diff, row in updates:
         rows[row] += diff if at <= time else 0
     assert min(rows.values(), default=0) >= 0
     return +rows
@@ -148,17 +148,17 @@ def halves(
     others = [shown(environment, *of) for of in (("SOURCES", "prices"), (VIEWS, "priced"))]
     since = max(of["since"] for of in (rebase, *others))  # each is born at a time of its own
     bounds = (since, rebase["upper"] - 1)
-    found = {name: changes(environment, name, bounds) for name in NAMES}
+    changed = {name: changes(environment, name, bounds) for name in NAMES}
     events = {row["id"]: row["ms"] for row in rows}
-    times = sorted({time for of in found.values() for time, _, _ in of} | set(bounds))
+    times = sorted({time for of in changed.values() for time, _, _ in of} | set(bounds))
     con = duckdb.connect()
     for time in times:
-        clicks, prices = contents(found["rebased"], time), contents(found["prices"], time)
+        clicks, prices = contents(changed["rebased"], time), contents(changed["prices"], time)
         _is_as_of_some_event_time(clicks, events)
-        assert contents(found["priced"], time) == joined(con, clicks, prices), time
-    assert contents(found["rebased"], bounds[1]).total() == len(rows)
-    assert {diff for _, diff, _ in found["rebased"]} == {1}
-    assert len({time for time, _, _ in found["rebased"]}) > 4, "it came at once"
+        assert contents(changed["priced"], time) == joined(con, clicks, prices), time
+    assert contents(changed["rebased"], bounds[1]).total() == len(rows)
+    assert {diff for _, diff, _ in changed["rebased"]} == {1}
+    assert len({time for time, _, _ in changed["rebased"]}) > 4, "it came at once"
 
 
 def _is_as_of_some_event_time(

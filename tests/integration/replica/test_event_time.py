@@ -93,11 +93,11 @@ def test_that_keys_have_the_highest_event_time_and_a_new_replica_goes_on(
     def check(upper: int) -> None:
         wait(bench, upper)
         rows = bench.table("events").to_pylist()
-        found = Counter[tuple[str, int, int]]()
+        actual = Counter[tuple[str, int, int]]()
         for row in rows:
-            found[row["k"], row["id"], row["_time"]] += row["_diff"]
+            actual[row["k"], row["id"], row["_time"]] += row["_diff"]
         there = {key: [m for m in some if m[0] < upper] for key, some in ranked.items()}
-        assert {change: n for change, n in found.items() if n} == changes(there)
+        assert {change: n for change, n in actual.items() if n} == changes(there)
 
     first = run("r1")
     for step in range(4):

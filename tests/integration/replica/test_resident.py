@@ -169,4 +169,6 @@ def daemons(spark: SparkSession) -> list[str]:
 
 def resident_threads() -> list[str]:
     """The threads of resident tasks in the driver."""
-    return [each.name for each in threading.enumerate() if each.name.startswith("resident")]
+    return [
+        thread.name for thread in threading.enumerate() if thread.name.startswith("resident")
+    ]

@@ -80,9 +80,9 @@ class TimedTopic:
         assert states[-1][0] == self.bench.upper(NAME) == upper
         rows = self.bench.table(NAME)
         assert set(rows["_diff"].to_pylist()) == {1}
-        found = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
+        actual = Counter(zip(rows["id"].to_pylist(), rows["_time"].to_pylist(), strict=True))
         wanted, late = placed(states, self.messages)
-        assert found == wanted
+        assert actual == wanted
         assert binding.total(states[-1][1], binding.Fact.LATE) == late
         return late
 

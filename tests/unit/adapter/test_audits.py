@@ -192,10 +192,10 @@ def test_verdicts_are_a_topic_for_a_source(env: Environment) -> None:
         "excess": 0,
         "at": NOW,
     }
-    made = env.sql(
+    results = env.sql(
         "CREATE SOURCE verdicts FROM KAFKA (TOPIC 'sw.audits') (view VARCHAR) FORMAT JSON"
     )
-    assert made[-1] == Complete("CREATE SOURCE", {"id": "s3"})
+    assert results[-1] == Complete("CREATE SOURCE", {"id": "s3"})
     assert env.fails(
         "CREATE SINK out FROM totals INTO KAFKA (TOPIC 'sw.audits') KEY (id)"
     ).message.startswith("topic sw.audits belongs to this environment")

@@ -38,8 +38,8 @@ def allow(env: Environment, path: Path) -> None:
 
 def read(directory: Path) -> list[list[object]]:
     with duckdb.connect() as connection:
-        found = connection.execute(f"SELECT * FROM '{directory}/*.parquet'").fetchall()
-    return sorted([list(row) for row in found])
+        rows = connection.execute(f"SELECT * FROM '{directory}/*.parquet'").fetchall()
+    return sorted([list(row) for row in rows])
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,8 @@ def test_each_type_is_read_back(executor, tmp_path: Path, kind: str) -> None:
     text = " UNION ALL ".join(values)
     assert copied(executor, text, tmp_path).rows == len(values)
     expected = shown(executor, f"SELECT v::VARCHAR FROM ({text}) ORDER BY 1")
-    found = read(tmp_path, f"CAST(CAST(v AS {kind}) AS VARCHAR)")
-    assert sorted(map(repr, found)) == sorted(repr(tuple(row)) for row in expected)
+    rows = read(tmp_path, f"CAST(CAST(v AS {kind}) AS VARCHAR)")
+    assert sorted(map(repr, rows)) == sorted(repr(tuple(row)) for row in expected)
     (name,) = {row[0] for row in read(tmp_path, "typeof(v)")}
     wanted = printed_type(parquet_type(kind))
     assert name == wanted.replace("[2]", "[]").replace("TIMESTAMP_MS", "TIMESTAMP")

@@ -95,8 +95,8 @@ def test_a_state_that_is_wrong_costs_no_other_and_heals(
     status, detail = statuses()[0]
     assert status == "failed"
     assert "materializations.states: m3: " in str(detail)
-    for each in env.coordinator.materialized():
-        json.dumps(show_materializations.row(each))
+    for materialization in env.coordinator.materialized():
+        json.dumps(show_materializations.row(materialization))
     assert exposition(of_materializations(env.coordinator.materialized()))
     runtime.say(State(id="m3", state="running"), State(id="m4", state="running"))
     eventually(lambda: statuses() == [("running", ""), ("running", "")])

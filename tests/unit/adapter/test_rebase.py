@@ -185,10 +185,10 @@ def test_keys_and_growth_are_those_of_the_input(env, both):
     for statement in (keyed, "CREATE REBASE latest OF keyed"):
         assert isinstance(env.sql(statement)[-1], Complete), env.sql(statement)
     items = env.coordinator.catalog.state.items
-    known = relations([items[R3], items[CollectionId("r5")]], items)
-    assert (known["rebased"].keys, known["rebased"].monotone) == ((), True)
-    assert (known["latest"].keys, known["latest"].monotone) == ((("id",),), False)
-    assert known["latest"].id == "r5"
+    by_name = relations([items[R3], items[CollectionId("r5")]], items)
+    assert (by_name["rebased"].keys, by_name["rebased"].monotone) == ((), True)
+    assert (by_name["latest"].keys, by_name["latest"].monotone) == ((("id",),), False)
+    assert by_name["latest"].id == "r5"
 
 
 def test_a_task_in_a_file_has_the_key_of_the_input(env, both):

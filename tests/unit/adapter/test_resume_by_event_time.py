@@ -29,9 +29,9 @@ BAD = "cannot decode message: topic orders, partition 0, offset {}: x"
 
 @pytest.fixture
 def env():
-    made = Environment()
-    yield made
-    made.stop()
+    environment = Environment()
+    yield environment
+    environment.stop()
 
 
 @pytest.fixture

@@ -26,13 +26,13 @@ def unknown(query: str) -> set[str]:
     """The metrics of a query that the page lacks, and labels that none of them has."""
     entries = page()
     names = set(NAMES.findall(query))
-    known = {label for name in names & entries.keys() for label in entries[name].labels}
+    own_labels = {label for name in names & entries.keys() for label in entries[name].labels}
     labels = set(LABELS.findall(query)) | {
         label
         for listed in re.findall(r"\b(?:by|on) \(([^)]*)\)", query)
         for label in re.findall(r"\w+", listed)
     }
-    return (names - entries.keys()) | (labels - known - {"job", "instance"})
+    return (names - entries.keys()) | (labels - own_labels - {"job", "instance"})
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: str(rule["alert"]))
@@ -48,8 +48,8 @@ def test_an_alert_is_of_metrics_that_there_are_and_has_a_paragraph(
     assert labels["severity"] in {"page", "ticket"}
     assert annotations["runbook"] == f"streams/docs/OPERATIONS.md#{name.lower()}"
     shown_ = set(re.findall(r"\$labels\.(\w+)", str(annotations["summary"])))
-    known = {label for metric in NAMES.findall(query) for label in page()[metric].labels}
-    assert shown_ <= known | {"job", "instance"}
+    own_labels = {label for metric in NAMES.findall(query) for label in page()[metric].labels}
+    assert shown_ <= own_labels | {"job", "instance"}
 
 
 def test_alerts_and_paragraphs_are_the_same() -> None:
@@ -82,8 +82,8 @@ def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
         for target in panel["targets"]
     ]
     for query, shown_ in legends:
-        known = {label for name in NAMES.findall(query) for label in page()[name].labels}
-        assert shown_ <= known | {"job", "instance"}, query
+        own_labels = {label for name in NAMES.findall(query) for label in page()[name].labels}
+        assert shown_ <= own_labels | {"job", "instance"}, query
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(ids)) == len(ids)
 

@@ -47,9 +47,9 @@ def test_views_that_are_right(env: Environment) -> None:
     env.replica.append("u2", NOW + 10, SUMS)
     result = run(env, "--observations", "5", "--rate", "0", "--seconds", "60", "--json")
     assert result.exit_code == 0
-    found = figures(result)
-    assert (found["audits"], found["observations"], found["wrong"]) == (5, 5, 0)
-    assert found["views"][0] == {
+    reported = figures(result)
+    assert (reported["audits"], reported["observations"], reported["wrong"]) == (5, 5, 0)
+    assert reported["views"][0] == {
         "view": "totals",
         "audits": 5,
         "observations": 5,

@@ -23,17 +23,17 @@ def said():
 
 
 @pytest.fixture(scope="module")
-def known():
+def functions():
     return catalogue(Kernel())
 
 
-def test_the_page_lists_every_function_of_the_catalogue(said, known) -> None:
+def test_the_page_lists_every_function_of_the_catalogue(said, functions) -> None:
     listed = {(family, name) for family, names in said.functions.items() for name in names}
-    assert listed == {(function.family, function.name) for function in known}
+    assert listed == {(function.family, function.name) for function in functions}
 
 
-def test_the_calls_that_the_page_refuses_are_refused_in_its_words(said, known) -> None:
-    aggregates = {function.name for function in known if function.kind == "aggregate"}
+def test_the_calls_that_the_page_refuses_are_refused_in_its_words(said, functions) -> None:
+    aggregates = {function.name for function in functions if function.kind == "aggregate"}
     assert said.refused
     for construct, call in said.refused:
         tally = judged([call], is_aggregate=call.split("(")[0] in aggregates)
@@ -45,8 +45,8 @@ def test_the_constructs_that_the_page_refuses_are_refused_in_its_words(said) -> 
     assert {query for _, query in said.constructs} == set(QUERIES)
 
 
-def test_what_the_page_does_not_refuse_is_maintained(said, known) -> None:
-    sample = known[::SAMPLED]
+def test_what_the_page_does_not_refuse_is_maintained(said, functions) -> None:
+    sample = functions[::SAMPLED]
     tallies = survey(sample, 1, lambda: None)
     reasons = {construct for construct, _ in said.refused}
     constructs = {reason.construct for tally in tallies.values() for reason in tally.refused}

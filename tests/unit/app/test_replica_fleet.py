@@ -129,14 +129,14 @@ def test_a_replica_has_the_master_of_its_cluster_or_of_the_environment(tmp_path)
     environment._kafka = ClientSettings("kafka:9092")
     (place,) = wanted([{"name": "c", "replicas": 1, "master": "local[1]"}])
     (away,) = wanted([{"name": "c", "replicas": 1, "master": "spark://s:7077"}])
-    for each, master, resident in (
+    for replica, master, resident in (
         (place, "local[1]", RESIDENT_TASKS),
         (R2, "local[9]", RESIDENT_TASKS),
         (away, "spark://s:7077", 0),
     ):
-        environment._replica(each)
-        service = read_service(tmp_path / f"{each.service}.json")
-        assert (service.instance, service.master) == (each.cluster, master)
+        environment._replica(replica)
+        service = read_service(tmp_path / f"{replica.service}.json")
+        assert (service.instance, service.master) == (replica.cluster, master)
         assert service.resident_tasks == resident
 
 

@@ -40,7 +40,7 @@ def test_what_can_be_divided_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("members", "expected"),
     [
         (
             HOOK | SPARK,
@@ -75,9 +75,9 @@ def test_what_can_be_divided_is_taken() -> None:
         ),
     ],
 )
-def test_what_cannot_be_divided_is_refused_by_name(made: Any, expected: str) -> None:
+def test_what_cannot_be_divided_is_refused_by_name(members: Any, expected: str) -> None:
     with pytest.raises((InvalidStatement, InvalidUsage)) as refused:
-        check(made)
+        check(members)
     assert expected in str(refused.value)
 
 
@@ -85,7 +85,7 @@ POSTGRES = {"host": "db", "database": "d", "user": "u"}
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("members", "expected"),
     [
         (task("sqlit", {}, {}), "connector SQLIT is not known"),
         (task("sqlite", {}, {"table": "a"}), "INTO: option path is missing"),
@@ -104,9 +104,9 @@ POSTGRES = {"host": "db", "database": "d", "user": "u"}
         ),
     ],
 )
-def test_what_its_connector_does_not_take_is_refused(made: Any, expected: str) -> None:
+def test_what_its_connector_does_not_take_is_refused(members: Any, expected: str) -> None:
     with pytest.raises(InvalidStatement) as refused:
-        check(made)
+        check(members)
     assert refused.value.message.startswith(expected)
     assert "hunter2" not in str(refused.value)
 

@@ -127,8 +127,8 @@ class Process:
 
     def look(self) -> None:
         self.now += 2.0
-        found = TargetBounds(frontier(self.world.since), frontier(self.upper))
-        self.session, actions = self.session.ready(lambda _: found, MOST_AHEAD, self.now)
+        bounds = TargetBounds(frontier(self.world.since), frontier(self.upper))
+        self.session, actions = self.session.ready(lambda _: bounds, MOST_AHEAD, self.now)
         self.act(actions)
 
     def finish(self, cut: int = 1) -> None:

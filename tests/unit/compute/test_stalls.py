@@ -14,7 +14,7 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
 
 
 @pytest.mark.parametrize(
-    ("bound", "report", "found"),
+    ("bound", "report", "obstacle"),
     [
         ({0: 5}, TopicReport("a", {0: Ends(2, 9)}), None),
         ({}, TopicReport("a", {0: Ends(7, 9)}), None),
@@ -68,13 +68,13 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
         "partition lost",
     ],
 )
-def test_nothing_is_passed_over(bound, report, found):
-    expected = Stalled(found) if isinstance(found, str) else found
+def test_nothing_is_passed_over(bound, report, obstacle):
+    expected = Stalled(obstacle) if isinstance(obstacle, str) else obstacle
     assert reading_obstacle(SOURCE, bound, report) == expected
 
 
 @pytest.mark.parametrize(
-    ("report", "found"),
+    ("report", "obstacle"),
     [
         (TopicReport("a", {0: Ends(0, 5)}), None),
         (TopicReport("a", {0: Ends(0, 3)}), StaleEnds()),
@@ -91,8 +91,8 @@ def test_nothing_is_passed_over(bound, report, found):
     ids=["goes on", "old answer", "truncated", "shrunk", "shrunk beyond what is settled"],
 )
 @pytest.mark.parametrize("bound", [{}, {0: 2}], ids=["nothing bound", "bound"])
-def test_an_end_before_dead_letters_is_lost_too(bound, report, found):
-    expected = Stalled(found) if isinstance(found, str) else found
+def test_an_end_before_dead_letters_is_lost_too(bound, report, obstacle):
+    expected = Stalled(obstacle) if isinstance(obstacle, str) else obstacle
     assert reading_obstacle(SOURCE, bound, report, {0: 5}) == expected
 
 

@@ -33,8 +33,8 @@ def remote(attempt: str = "one", filesystem: fs.FileSystem | None = None) -> Des
 
 
 def names(destination: Destination) -> list[str]:
-    found = destination.filesystem.get_file_info(fs.FileSelector(destination.path))
-    return sorted(info.base_name for info in found)
+    entries = destination.filesystem.get_file_info(fs.FileSelector(destination.path))
+    return sorted(info.base_name for info in entries)
 
 
 def failing(pieces: int) -> Iterator[bytes]:
@@ -45,9 +45,9 @@ def failing(pieces: int) -> Iterator[bytes]:
 def test_a_local_directory_has_files_and_a_manifest(tmp_path: Path) -> None:
     local(tmp_path / "v").write(DATA, MANIFEST)
     assert [path.name for path in tmp_path.iterdir()] == ["v"]
-    found = {path.name: path.read_bytes() for path in (tmp_path / "v").iterdir()}
-    manifest = json.loads(found.pop("_SUCCESS"))
-    assert found == {"part-00000-one.parquet": b"abc", "part-00001-one.parquet": b"def"}
+    contents = {path.name: path.read_bytes() for path in (tmp_path / "v").iterdir()}
+    manifest = json.loads(contents.pop("_SUCCESS"))
+    assert contents == {"part-00000-one.parquet": b"abc", "part-00001-one.parquet": b"def"}
     assert manifest == {
         "copy": "c1",
         "format": "parquet",
@@ -147,7 +147,7 @@ def test_without_renames_the_manifest_is_last() -> None:
             yield piece
 
     destination.write(looking(), MANIFEST)
-    assert not any("_SUCCESS" in found for found in seen)
+    assert not any("_SUCCESS" in listing for listing in seen)
     assert names(destination) == [
         "_SUCCESS",
         "part-00000-one.parquet",
@@ -224,8 +224,8 @@ def test_a_link_leads_nowhere_else(tmp_path: Path) -> None:
         opened(targets.find(f"{allowed.as_uri()}/out"), "one")
     (tmp_path / "link").symlink_to(allowed)
     targets = CopyTargets.of([(tmp_path / "link").as_uri()])
-    found = opened(targets.find(f"{(tmp_path / 'link').as_uri()}/v"), "one")
-    assert found.path == str(allowed / "v")
+    destination = opened(targets.find(f"{(tmp_path / 'link').as_uri()}/v"), "one")
+    assert destination.path == str(allowed / "v")
 
 
 def test_a_file_system_that_refuses_the_settings_shows_no_secret() -> None:

@@ -28,7 +28,7 @@ print(time.monotonic() - began)
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("clock") / "clock.so"
+    built = tmp_path_factory.mktemp("clock") / "clock.so"
     source = DOCKER / "standin" / "clock.c"
     command = [
         "cc",
@@ -38,11 +38,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "-shared",
         "-fPIC",
         "-o",
-        str(made),
+        str(built),
         str(source),
     ]
     subprocess.run([*command, "-ldl"], check=True)
-    return made
+    return built
 
 
 def run(library: Path, file: Path) -> tuple[float, float]:
@@ -64,11 +64,11 @@ def test_a_clock_is_as_far_ahead_as_the_file_says(
     library: Path, tmp_path: Path, ahead: int
 ) -> None:
     (tmp_path / "clock").write_text(f"{ahead}\n")
-    found, waited = run(library, tmp_path / "clock")
-    assert abs(found - ahead) < 60
+    measured, waited = run(library, tmp_path / "clock")
+    assert abs(measured - ahead) < 60
     assert 0.25 < waited < 30, "deadlines are where they were"
 
 
 def test_without_a_file_the_clock_is_right(library: Path, tmp_path: Path) -> None:
-    found, _ = run(library, tmp_path / "none")
-    assert abs(found) < 60
+    measured, _ = run(library, tmp_path / "none")
+    assert abs(measured) < 60

@@ -41,8 +41,8 @@ def test_a_service_is_a_command_with_its_options_and_variables(name: str) -> Non
     line, environment = command_of(name), SERVICES[name]["environment"]
     check_line(line)
     assert line.split()[1] == name
-    known = variables_of(line) | variables_of("slackwater sql")
-    assert {each for each in environment if each.startswith("SLACKWATER_")} <= known
+    taken = variables_of(line) | variables_of("slackwater sql")
+    assert {variable for variable in environment if variable.startswith("SLACKWATER_")} <= taken
     assert environment.keys() >= {"SLACKWATER_BROKERS", "SLACKWATER_NAMESPACE"}
 
 
@@ -102,8 +102,8 @@ def test_every_secret_is_made() -> None:
     text = (DOCKER / "compose.yaml").read_text()
     text += (DOCKER / "prometheus" / "prometheus.yaml").read_text()
     named = set(re.findall(rf"{SECRETS}([\w.]+)", text))
-    made = re.findall(r"^chmod 440 (.+)$", MADE, re.MULTILINE)[0].split()
-    assert named == set(made)
+    secrets = re.findall(r"^chmod 440 (.+)$", MADE, re.MULTILINE)[0].split()
+    assert named == set(secrets)
 
 
 def test_the_image_is_built_as_the_dockerfile_wants_it() -> None:

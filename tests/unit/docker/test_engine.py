@@ -10,7 +10,7 @@ IMPORT = re.compile(r"^from (streams\S*) import (.+)$", re.MULTILINE)
 
 def test_what_scripts_import_is_there() -> None:
     texts = [path.read_text() for path in (ROOT / "docker").rglob("*.sh")]
-    imports = [found for text in texts for found in IMPORT.findall(text)]
+    imports = [line for text in texts for line in IMPORT.findall(text)]
     assert imports
     for module, names in imports:
         for name in names.split(", "):

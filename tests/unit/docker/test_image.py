@@ -35,16 +35,16 @@ def locked(*roots: str) -> set[str]:
     }
 
 
-def required(name: str, found: set[str]) -> set[str]:
+def required(name: str, distributions: set[str]) -> set[str]:
     """What an installed distribution needs here, with what that needs."""
     for text in importlib.metadata.requires(name) or []:
         requirement = Requirement(text)
         needed = canonicalize_name(requirement.name)
         is_wanted = not requirement.marker or requirement.marker.evaluate({"extra": ""})
-        if is_wanted and needed not in found:
-            found.add(needed)
-            required(needed, found)
-    return found
+        if is_wanted and needed not in distributions:
+            distributions.add(needed)
+            required(needed, distributions)
+    return distributions
 
 
 def test_it_has_what_runs_and_nothing_else() -> None:

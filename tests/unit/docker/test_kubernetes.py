@@ -27,12 +27,12 @@ def container(name: str) -> Mapping[str, Any]:
 
 def variables(name: str) -> dict[str, str]:
     """The environment of a container; of what its pod says the name of the field."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for source in container(name)["envFrom"]:
-        found |= of_kind("ConfigMap")[source["configMapRef"]["name"]]["data"]
+        values |= of_kind("ConfigMap")[source["configMapRef"]["name"]]["data"]
     for variable in container(name).get("env", []):
-        found[variable["name"]] = variable["valueFrom"]["fieldRef"]["fieldPath"]
-    return found
+        values[variable["name"]] = variable["valueFrom"]["fieldRef"]["fieldPath"]
+    return values
 
 
 def places(name: str) -> set[str]:
@@ -45,7 +45,9 @@ def is_mounted(name: str, path: str) -> bool:
 
 def test_the_services_are_there_once() -> None:
     assert set(WORKLOADS) == set(COMMANDS)
-    kinds_and_names = [(each["kind"], each["metadata"]["name"]) for each in manifests()]
+    kinds_and_names = [
+        (manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests()
+    ]
     assert len(set(kinds_and_names)) == len(kinds_and_names)
     assert not of_kind("Secret"), "secrets are referred to"
 
@@ -58,12 +60,12 @@ def test_arguments_and_variables_are_the_commands(name: str) -> None:
     assert arguments[0] == name
     anywhere = set[str]().union(
         *(
-            variables_of(f"slackwater {shlex.join(container(each)['args'])}")
-            for each in COMMANDS
+            variables_of(f"slackwater {shlex.join(container(command)['args'])}")
+            for command in COMMANDS
         )
     )
     assert variables(name).keys() <= anywhere
-    own = {each["name"] for each in container(name).get("env", [])}
+    own = {variable["name"] for variable in container(name).get("env", [])}
     required = {"SLACKWATER_BROKERS", "SLACKWATER_NAMESPACE", "SLACKWATER_LISTEN"}
     assert own | required <= variables_of(line)
 
@@ -71,7 +73,7 @@ def test_arguments_and_variables_are_the_commands(name: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_files_that_are_named_are_mounted(name: str) -> None:
     files = [value for value in variables(name).values() if value.startswith("/")]
-    files += [each[1:] for each in container(name)["args"] if each.startswith("@")]
+    files += [argument[1:] for argument in container(name)["args"] if argument.startswith("@")]
     assert files
     for file in files:
         assert is_mounted(name, file), file
@@ -114,7 +116,7 @@ def test_probes_and_services_reach_the_port_that_listens(name: str) -> None:
         expected = {"path": path, "port": port["name"], "scheme": "HTTPS"}
         assert container(name)[probe]["httpGet"] == expected
     service = of_kind("Service")[name]["spec"]
-    assert [each["targetPort"] for each in service["ports"]] == [port["name"]]
+    assert [exposed["targetPort"] for exposed in service["ports"]] == [port["name"]]
     template, workload = WORKLOADS[name]["spec"]["template"], WORKLOADS[name]["spec"]
     assert template["metadata"]["labels"] == service["selector"] == {NAME: name}
     assert workload["selector"]["matchLabels"] == service["selector"]

@@ -58,31 +58,35 @@ def document(place: Path) -> Any:
 
 
 def test_each_kind_of_package_is_named(place: Path) -> None:
-    found = document(place)["components"]
-    urls = {each["purl"]: each for each in found if "purl" in each}
+    components = document(place)["components"]
+    urls = {component["purl"]: component for component in components if "purl" in component}
     assert urls["pkg:maven/org.example/thing@1.2"]["group"] == "org.example"
-    (debian,) = [each for each in found if each.get("purl", "").startswith("pkg:deb/")]
+    (debian,) = [
+        component
+        for component in components
+        if component.get("purl", "").startswith("pkg:deb/")
+    ]
     assert (debian["name"], debian["version"]) == ("libssl3t64", "3.5.4-1~deb13u1")
-    (java,) = [each for each in found if each["name"] == "openjdk"]
+    (java,) = [component for component in components if component["name"] == "openjdk"]
     assert (java["type"], java["version"]) == ("platform", "25.0.1+8")
-    files = {each["name"] for each in found if each["type"] == "file"}
+    files = {component["name"] for component in components if component["type"] == "file"}
     assert files == {"confluent_kafka.libs/librdkafka-1a2b.so.1", "pyspark/jars/silent.jar"}
-    assert all(each.keys() & {"version", "hashes"} for each in found)
+    assert all(component.keys() & {"version", "hashes"} for component in components)
 
 
 def test_all_that_python_can_import_is_named_with_its_version(place: Path) -> None:
-    made = document(place)
-    urls = {each.get("purl") for each in made["components"]}
+    bom = document(place)
+    urls = {component.get("purl") for component in bom["components"]}
     for name in ("pyarrow", "confluent-kafka", "pyspark"):
         assert f"pkg:pypi/{name}@{importlib.metadata.version(name)}" in urls
-    ours = made["metadata"]["component"]
+    ours = bom["metadata"]["component"]
     assert (ours["type"], ours["name"]) == ("application", "slackwater")
 
 
 def test_it_is_a_document_that_says_the_same_of_the_same(place: Path) -> None:
-    made = document(place)
-    assert (made["bomFormat"], made["specVersion"], made["version"]) == ("CycloneDX", "1.6", 1)
-    assert made["serialNumber"].startswith("urn:uuid:")
-    assert made == document(place)
-    names = [each["bom-ref"] for each in made["components"] if "bom-ref" in each]
+    bom = document(place)
+    assert (bom["bomFormat"], bom["specVersion"], bom["version"]) == ("CycloneDX", "1.6", 1)
+    assert bom["serialNumber"].startswith("urn:uuid:")
+    assert bom == document(place)
+    names = [component["bom-ref"] for component in bom["components"] if "bom-ref" in component]
     assert len(names) == len(set(names))

@@ -44,11 +44,11 @@ def test_a_log_that_is_read_slowly_is_read() -> None:
 
 
 def test_the_patience_doubles_until_the_log_moves() -> None:
-    standing, found = Standing(), list[int]()
+    standing, times = Standing(), list[int]()
     for now in range(200):
         if standing.judge({LOG: 7}, {LOG: 8}, float(now)):
-            found.append(now)
-    assert found == [10, 30, 70, 150]
+            times.append(now)
+    assert times == [10, 30, 70, 150]
     standing.judge({LOG: 8}, {LOG: 8}, 200.0)
     assert standing.judge({LOG: 8}, {LOG: 9}, 300.0) == NONE
     assert standing.judge({LOG: 8}, {LOG: 9}, 300.0 + P) == {LOG}
@@ -81,12 +81,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def looks(told: Told, clock: list[float], seconds: int, logs: UnreadLogs) -> list[int]:
     """Look every second; when a log was found."""
-    found = []
+    times = []
     for now in itertools.islice(itertools.count(int(clock[0])), seconds):
         clock[0] = now
         if logs.look({LOG: 7}):
-            found.append(now)
-    return found
+            times.append(now)
+    return times
 
 
 def test_ends_are_asked_for_rarely_and_more_often_while_a_log_stands(

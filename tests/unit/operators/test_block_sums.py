@@ -68,13 +68,13 @@ def test_a_block_is_usable_if_its_sums_are_exact_and_of_one_key(
         return np.full((1, len(places)), weight, np.int64)
 
     with patch.object(block_sums, "BLOCK", BLOCK):
-        known = block_sums.of_run(run, 1, "rows")
+        sums = block_sums.of_run(run, 1, "rows")
         blocks = np.array([1, 0, 1])
         for _ in range(2):
-            found = known.complete(run.rows, 1, blocks, weights, Kernel())
-            assert found.tolist() == [usable[1], usable[0], usable[1]]
-        assert block_sums.of_run(run, 1, "rows") is known
+            is_usable = sums.complete(run.rows, 1, blocks, weights, Kernel())
+            assert is_usable.tolist() == [usable[1], usable[0], usable[1]]
+        assert block_sums.of_run(run, 1, "rows") is sums
     assert asked == [8]
     for block in np.flatnonzero(usable):
         rows = counts[block * BLOCK : (block + 1) * BLOCK]
-        assert known.sums[0, block] == weight * sum(rows)
+        assert sums.sums[0, block] == weight * sum(rows)

@@ -120,8 +120,8 @@ def test_case_does_not_compute_an_operand_of_in_for_other_rows() -> None:
     times = {"_time": [1, 1, 1], "_diff": [1, 1, 1]}
     texts = pa.table({"id": [1, 2, 3], "s": ["5", "five", "50"], **times})
     view = maintain(query, {"t": "id BIGINT, s VARCHAR"}, {"t": texts})
-    known = {row["id"]: row["known"] for row in view.at(1).to_pylist()}
-    assert known == {1: True, 2: None, 3: False}
+    by_id = {row["id"]: row["known"] for row in view.at(1).to_pylist()}
+    assert by_id == {1: True, 2: None, 3: False}
 
 
 def test_text_that_looks_like_and_stays() -> None:

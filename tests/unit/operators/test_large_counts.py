@@ -66,8 +66,8 @@ def view(query: str, rows: list[Change], cuts: list[int]) -> Maintained:
     return maintain(query, tables, {"t": table(rows), "s": other}, cuts)
 
 
-def at(found: Maintained, time: int) -> list[tuple[object, ...]]:
-    return sorted(tuple(row.values()) for row in found.at(time).to_pylist())
+def at(maintained: Maintained, time: int) -> list[tuple[object, ...]]:
+    return sorted(tuple(row.values()) for row in maintained.at(time).to_pylist())
 
 
 @pytest.mark.parametrize("cuts", CUTS.values(), ids=CUTS)

@@ -108,9 +108,9 @@ def answer(rows: History, time: int, query: str, changes: pa.Table) -> list[str]
     return shown(DUCKDB.sql(query).to_arrow_table())
 
 
-def shown(found: pa.Table) -> list[str]:
+def shown(unordered: pa.Table) -> list[str]:
     """Rows in an order; equal numbers of whatever kind, and the two zeros, look the same."""
-    DUCKDB.register("f", found)
+    DUCKDB.register("f", unordered)
     rows = DUCKDB.sql("SELECT * FROM f").fetchall()
     return sorted(str([_plain(value) for value in row]) for row in rows)
 

@@ -118,8 +118,8 @@ def numbered(rows: pa.Table) -> list[dict[str, object]]:
         column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
         for column in rows.columns
     ]
-    found: list[dict[str, object]] = pa.table(arrays, names=rows.column_names).to_pylist()
-    return found
+    numbers: list[dict[str, object]] = pa.table(arrays, names=rows.column_names).to_pylist()
+    return numbers
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -154,14 +154,16 @@ UNITS = ("second", "minute", "hour", "day", "week", "month", "year")
 
 def made_of(time: Scalar) -> list[Scalar]:
     """What is made of a time and constants."""
-    intervals = [Literal(f"CAST('{each}' AS INTERVAL)", "INTERVAL", each) for each in LENGTHS]
-    units = [Literal(f"CAST('{each}' AS VARCHAR)", "VARCHAR", f"'{each}'") for each in UNITS]
-    cuts = [("time_bucket", each) for each in intervals[1:]]
-    cuts += [("date_trunc", each) for each in units]
-    sums = ((sign, each) for sign in "+-" for each in intervals)
+    intervals = [
+        Literal(f"CAST('{length}' AS INTERVAL)", "INTERVAL", length) for length in LENGTHS
+    ]
+    units = [Literal(f"CAST('{unit}' AS VARCHAR)", "VARCHAR", f"'{unit}'") for unit in UNITS]
+    cuts = [("time_bucket", interval) for interval in intervals[1:]]
+    cuts += [("date_trunc", unit) for unit in units]
+    sums = ((sign, term) for sign in "+-" for term in intervals)
     return [
-        *(Call(Form.FUNCTION, name, (each, time), time.type) for name, each in cuts),
-        *(Call(Form.INFIX, sign, (time, each), time.type) for sign, each in sums),
+        *(Call(Form.FUNCTION, name, (term, time), time.type) for name, term in cuts),
+        *(Call(Form.INFIX, sign, (time, term), time.type) for sign, term in sums),
     ]
 
 
@@ -182,12 +184,12 @@ def test_bounds_hold_and_fail_at_one_end_of_the_calendar(kind: str) -> None:
         count = f"SELECT count(*) FROM t WHERE ({failing}) OR {beyond}"
         return con.execute(count).fetchone() != (0,)
 
-    found = 0
+    bounds = 0
     for time in [*once, *(twice for one in once for twice in made_of(one))]:
         above, below = latest(time), earliest(time)
         if above is not None:
             assert not wrong(time, above.columns[column], "<"), sql(time)
         if below is not None:
             assert not wrong(time, below[1], ">"), sql(time)
-        found += (above is not None) + (below is not None)
-    assert found > 100
+        bounds += (above is not None) + (below is not None)
+    assert bounds > 100

@@ -72,8 +72,8 @@ class Reporting:
         return list(self.reporter.responses())
 
     def dataflows(self) -> dict[CollectionId, DataflowActivity]:
-        found = [said for said in self.report() if isinstance(said, DataflowActivity)]
-        return {said.id: said for said in found}
+        activities = [said for said in self.report() if isinstance(said, DataflowActivity)]
+        return {said.id: said for said in activities}
 
 
 @pytest.fixture
@@ -152,9 +152,9 @@ def test_reports_come_at_a_limited_rate(reporting: Reporting, monkeypatch) -> No
     reporting.work(5)
     assert len(reporting.replica.scheduler.flows) > len(VIEWS) > 2
     told = list[CollectionId]()
-    while found := reporting.dataflows():
-        assert len(found) <= 2
-        told += found
+    while activities := reporting.dataflows():
+        assert len(activities) <= 2
+        told += activities
         assert not reporting.reporter.responses(), "not before some seconds have passed"
     assert sorted(told) == sorted(reporting.replica.scheduler.flows)
 

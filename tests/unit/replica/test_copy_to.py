@@ -71,9 +71,9 @@ def test_of_two_replicas_one_writes_and_both_answer_the_same(
     asker = Asker(peeking)
     loops = [peeking.replica(name, copy_to=allowed(tmp_path)) for name in ("r1", "r2")]
     asker.begin("a", copy(tmp_path / "v"))
-    found = [response for _, response in zip(loops, both(asker), strict=False)]
-    assert found[0] == found[1]
-    assert isinstance(found[0], PeekFiles)
+    responses = [response for _, response in zip(loops, both(asker), strict=False)]
+    assert responses[0] == responses[1]
+    assert isinstance(responses[0], PeekFiles)
     assert len(list((tmp_path / "v").glob("*.parquet"))) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["v"]
 

@@ -58,10 +58,10 @@ def test_it_holds_what_its_collection_holds(steps, keys) -> None:
         index = index.add(news, errors(), since, frontier(time + 1), KERNEL)
         for then in range(index.since, time + 1):
             assert at(index.everything()[0], then) == at(history, then)
-            found = pa.concat_tables(
+            updates = pa.concat_tables(
                 [index.find(key(keys, value), KERNEL)[0] for value in every_key(keys)]
             )
-            assert at(found, then) == at(history, then)
+            assert at(updates, then) == at(history, then)
     assert len(index.runs) <= 8
 
 
@@ -83,11 +83,11 @@ def test_a_look_up_takes_its_rows_alone() -> None:
     index = IndexContents((1,), TYPES, 0, frontier(0))
     news = table([((float(number), f"k{number}"), 0, 1) for number in range(1000)])
     index = index.add(news, errors(), 0, frontier(1), KERNEL)
-    found, _ = index.find(key((1,), ("k7",)), KERNEL)
-    assert found.column("c0").to_pylist() == [7.0]
+    updates, _ = index.find(key((1,), ("k7",)), KERNEL)
+    assert updates.column("c0").to_pylist() == [7.0]
     keys = pa.RecordBatch.from_pylist([{"c0": "k7"}, {"c0": "k9"}, {"c0": "x"}, {"c0": "k7"}])
-    found, _ = index.find(keys, KERNEL)
-    assert sorted(found.column("c0").to_pylist()) == [7.0, 9.0]
+    updates, _ = index.find(keys, KERNEL)
+    assert sorted(updates.column("c0").to_pylist()) == [7.0, 9.0]
 
 
 def test_history_goes_and_memory_with_it() -> None:

@@ -106,14 +106,14 @@ def test_limit_and_offset_count_copies_in_order(kernel: Kernel) -> None:
         for limit in (None, 0, 1, 3, 20):
             peek = replace(whole(), order=order, limit=limit, offset=offset)
             end = None if limit is None else offset + limit
-            found = rows_of(answer(peek, table(ROWS), NO_ERRORS, kernel))
-            assert found == every[offset:end]
+            rows = rows_of(answer(peek, table(ROWS), NO_ERRORS, kernel))
+            assert rows == every[offset:end]
 
 
 def test_without_an_order_rows_follow_the_columns_that_are_answered(kernel: Kernel) -> None:
     peek = replace(whole(), project=(1, 0))
-    found = rows_of(answer(peek, table(ROWS), NO_ERRORS, kernel))
-    assert [row[2] for row in found] == ["a", "a", "c", "c", "d", "d", "d", "o"]
+    rows = rows_of(answer(peek, table(ROWS), NO_ERRORS, kernel))
+    assert [row[2] for row in rows] == ["a", "a", "c", "c", "d", "d", "d", "o"]
 
 
 def keys(*values: float | str | None, kind: pa.DataType) -> bytes:
@@ -126,8 +126,8 @@ def keys(*values: float | str | None, kind: pa.DataType) -> bytes:
 
 def test_keys_are_equal_as_in_sql(kernel: Kernel) -> None:
     zero = KeyLookup((2,), keys(0.0, None, float("nan"), kind=pa.float64()))
-    found = matching(table(ROWS), (2,), keys_of(zero, TYPES), TYPES, kernel)
-    assert sorted(found.column("c0").to_pylist()) == [1, 1, 2, 2, 4]
+    matches = matching(table(ROWS), (2,), keys_of(zero, TYPES), TYPES, kernel)
+    assert sorted(matches.column("c0").to_pylist()) == [1, 1, 2, 2, 4]
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"no stream", keys("a", kind=pa.utf8())])
@@ -144,8 +144,8 @@ def test_one_key_of_plain_values_is_compared_without_duckdb(
 ) -> None:
     one = keys_of(KeyLookup((at,), keys(value, kind=kind)), TYPES)
     twice = keys_of(KeyLookup((at,), keys(value, value, kind=kind)), TYPES)
-    found = matching(table(ROWS), (at,), one, TYPES, kernel)
-    assert found.equals(matching(table(ROWS), (at,), twice, TYPES, kernel))
+    matches = matching(table(ROWS), (at,), one, TYPES, kernel)
+    assert matches.equals(matching(table(ROWS), (at,), twice, TYPES, kernel))
 
 
 @pytest.mark.parametrize("columns", [(), (3,), (-1,)])

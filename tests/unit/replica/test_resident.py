@@ -170,7 +170,12 @@ def test_the_rounds_of_a_micro_batch_run_bucket_by_bucket(
     monkeypatch.setattr(rounds, "advance_round", advance)
     monkeypatch.setattr(resident, "killed_after", lambda _: nullcontext())
     frame = resident.answer("state", STEP)
-    assert sorted(found.body for found in resident.heads(frame)) == ["00", "01", "10", "11"]
+    assert sorted(answered.body for answered in resident.heads(frame)) == [
+        "00",
+        "01",
+        "10",
+        "11",
+    ]
     assert calls == [
         ("state", "steady-1", 0),
         ("state", "steady-1", 1),

@@ -22,10 +22,10 @@ def function(body: str, types: str = "BIGINT", returns: str = "BIGINT") -> Funct
     return Function("f", tuple("xyz"[: len(kinds)]), kinds, returns, body)
 
 
-def called(made: Function, values: str) -> list[object]:
+def called(user_function: Function, values: str) -> list[object]:
     """The results over a list of SQL values, in order."""
     kernel = Kernel()
-    kernel.name([made])
+    kernel.name([user_function])
     table = kernel.query(f"SELECT f(v) AS r FROM (VALUES {values}) t(v)")
     return list(table["r"].to_pylist())
 

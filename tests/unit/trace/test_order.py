@@ -38,14 +38,14 @@ def test_bounds_are_those_of_bisect(
     high = np.minimum(low + chance.integers(0, longest + 1, searches), LONG)
     wanted = chance.integers(0, spread + 1, searches)
     column, values = _column(numbers, kind), order.comparables(_column(wanted, kind))
-    found = order.bound(order.reader(column), low, high, values, after=after)
+    places = order.bound(order.reader(column), low, high, values, after=after)
     search = bisect_right if after else bisect_left
     listed = numbers.tolist()
     expected = [
         search(listed, value, begin, end)
         for begin, end, value in zip(low.tolist(), high.tolist(), wanted.tolist(), strict=True)
     ]
-    assert found.tolist() == expected
+    assert places.tolist() == expected
 
 
 @pytest.mark.parametrize(("wanted", "most"), [(-1, 1), (1 << 40, 1), (777_777, 6)])
@@ -69,5 +69,5 @@ def test_many_searches_outside_a_long_range_take_one_round() -> None:
         return numbers[places]
 
     low, high = np.zeros(1_000, np.int64), np.full(1_000, len(numbers))
-    found = order.bound(read, low, high, np.full(1_000, 1 << 40), after=False)
-    assert (len(rounds), set(found.tolist())) == (1, {len(numbers)})
+    bounds = order.bound(read, low, high, np.full(1_000, 1 << 40), after=False)
+    assert (len(rounds), set(bounds.tolist())) == (1, {len(numbers)})

@@ -37,20 +37,20 @@ def with_brokers(*facts: BrokerFacts, **requests: int) -> ClusterReport:
 def topics(**changes: str) -> TopicsReport:
     """The topics of a namespace, as they have to be but for settings of one of them."""
     durability = Durability()
-    found = {
+    by_name = {
         Topic(name): Found(1, 3, settings_of(kind, durability), 3)
         for name, kind in NAMES.items()
     }
     if changes:
         name = Topic(changes.pop("topic"))
         settings = {key.replace("_", "."): value for key, value in changes.items()}
-        found[name] = replace(found[name], settings={**found[name].settings, **settings})
-    return TopicsReport(namespace="ns", durability=durability, found=found)
+        by_name[name] = replace(by_name[name], settings={**by_name[name].settings, **settings})
+    return TopicsReport(namespace="ns", durability=durability, found=by_name)
 
 
-def wrong(verdict: Verdict, found: str, do: str) -> None:
+def wrong(verdict: Verdict, expected: str, do: str) -> None:
     assert verdict.status == "wrong"
-    assert found in verdict.found, verdict.found
+    assert expected in verdict.found, verdict.found
     assert do in verdict.do
 
 
@@ -93,14 +93,14 @@ def test_too_few_brokers_for_the_copies_are_wrong() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "found"),
+    ("facts", "finding"),
     [
         (ClockFacts(10_000, 3_000, 10_100), "7.0 s ahead of"),
         (ClockFacts(10_000, 17_100, 10_100), "7.0 s behind"),
     ],
 )
-def test_a_clock_that_differs_is_wrong(facts: ClockFacts, found: str) -> None:
-    wrong(brokers.clock(ClockReport(clock=facts)), found, "NTP")
+def test_a_clock_that_differs_is_wrong(facts: ClockFacts, finding: str) -> None:
+    wrong(brokers.clock(ClockReport(clock=facts)), finding, "NTP")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_topics_as_they_have_to_be_are_ok() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("changes", "finding"),
     [
         (
             {"topic": "ns.u1.log", "cleanup_policy": "compact"},
@@ -142,22 +142,22 @@ def test_topics_as_they_have_to_be_are_ok() -> None:
         ({"topic": "ns.storage.responses", "retention_ms": "1000"}, "executed again"),
     ],
 )
-def test_a_setting_that_loses_something_is_wrong(changes: dict[str, str], found: str) -> None:
-    wrong(brokers.settings(topics(**changes)), found, "kafka-configs.sh --alter")
+def test_a_setting_that_loses_something_is_wrong(changes: dict[str, str], finding: str) -> None:
+    wrong(brokers.settings(topics(**changes)), finding, "kafka-configs.sh --alter")
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "finding"),
     [({"partitions": 2}, "expected 1, found 2"), ({"replication": 1}, "at least 3, found 1")],
 )
 def test_other_partitions_and_fewer_copies_are_wrong(
-    change: dict[str, int], found: str
+    change: dict[str, int], finding: str
 ) -> None:
     report = topics()
     name = Topic("ns.u1.log")
     other = replace(report.found[name], **change)  # type: ignore[arg-type]
     verdict = brokers.settings(replace(report, found={**report.found, name: other}))
-    wrong(verdict, found, "--namespace")
+    wrong(verdict, finding, "--namespace")
 
 
 def test_a_data_topic_may_have_more_partitions() -> None:
@@ -169,7 +169,7 @@ def test_a_data_topic_may_have_more_partitions() -> None:
 
 def test_copies_that_are_not_in_sync_are_wrong() -> None:
     report = topics()
-    behind = {name: replace(found, in_sync=2) for name, found in report.found.items()}
+    behind = {name: replace(topic, in_sync=2) for name, topic in report.found.items()}
     verdict = brokers.in_sync(replace(report, found=behind))
     wrong(verdict, "ns.catalog: 2 of 3 copies in sync", "start the brokers")
     assert verdict.found.endswith("| and 2 more")

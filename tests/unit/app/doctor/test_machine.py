@@ -11,9 +11,9 @@ from streams.app.doctor.facts import DiskFacts, JavaFacts, SparkFacts, Verdict
 DISK = DiskFacts(directory="/d", free=50 << 30, total=100 << 30)
 
 
-def wrong(verdict: Verdict, found: str, do: str) -> None:
+def wrong(verdict: Verdict, expected: str, do: str) -> None:
     assert verdict.status == "wrong"
-    assert found in verdict.found
+    assert expected in verdict.found
     assert do in verdict.do
 
 

@@ -35,9 +35,9 @@ def created(kept: Table) -> str:
     return next(iter(changes(kept, {})))
 
 
-def opened(kept: Table, made: str = "") -> sqlite3.Connection:
+def opened(kept: Table, creation: str = "") -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for statement in [made or created(kept), *kept.session_tables()]:
+    for statement in [creation or created(kept), *kept.session_tables()]:
         connection.execute(statement)
     return connection
 
@@ -75,8 +75,8 @@ def test_a_column_that_is_called_as_the_row_is_none() -> None:
 def test_the_rows_that_go_are_deleted(keys: tuple[str, ...], adopted: bool) -> None:
     """A table that somebody else has made may have no row numbers."""
     kept = table(keys, adopted=adopted)
-    made = f"{created(kept)} WITHOUT ROWID" if adopted else ""
-    connection = opened(kept, made)
+    creation = f"{created(kept)} WITHOUT ROWID" if adopted else ""
+    connection = opened(kept, creation)
     columns = [column.name for column in kept.shape.columns]
     values = [
         [{"a": n, "b": f"b{n}", "rowid": f"r{n}"}.get(name, "{}") for name in columns]

@@ -129,10 +129,10 @@ def test_a_deletion_without_an_event_time_says_what_to_do() -> None:
 def test_a_deletion_has_the_time_of_its_record() -> None:
     by_record = source(included=(Included("timestamp", "ts"),))
     messages: list[Message] = [("a", {"v": 1}, 0, 1), ("a", None, 0, 2)]
-    found = ingested(by_record, messages)
-    assert kinds(found.updates) == [(1, VALUE, RECORD, 0), (None, DELETION, RECORD, 0)]
-    assert found.updates["c2"].to_pylist()[1] is None
-    assert found.seen.greatest == {0: RECORD}
+    result = ingested(by_record, messages)
+    assert kinds(result.updates) == [(1, VALUE, RECORD, 0), (None, DELETION, RECORD, 0)]
+    assert result.updates["c2"].to_pylist()[1] is None
+    assert result.seen.greatest == {0: RECORD}
     late = ingested(by_record, messages, RECORD + 1)
     assert reasons(late) == ["late: event time 5000 ms is before upper 5001 ms"] * 2
 
@@ -144,18 +144,18 @@ def test_a_deletion_has_the_event_time_of_its_key() -> None:
         ({"k": "a", "ts": moment(90_000)}, None, 0, 2),
         ({"k": "a"}, None, 0, 3),
     ]
-    found = ingested(by_key, messages)
-    assert kinds(found.updates) == [(None, DELETION, 70, 0)]
-    ahead, unknown = reasons(found)
+    result = ingested(by_key, messages)
+    assert kinds(result.updates) == [(None, DELETION, 70, 0)]
+    ahead, unknown = reasons(result)
     assert ahead.startswith('column "ts": event time 90000 ms is more than 10000 ms after')
     assert unknown.startswith("key: ")
 
 
 def test_a_message_of_no_key_has_no_event_time() -> None:
-    found = ingested(source(), [(5, {"v": 1, "ts": moment(1)}, 0, 1)])
-    assert not found.updates.num_rows
-    assert reasons(found)[0].startswith("key: ")
-    assert not found.seen.greatest
+    result = ingested(source(), [(5, {"v": 1, "ts": moment(1)}, 0, 1)])
+    assert not result.updates.num_rows
+    assert reasons(result)[0].startswith("key: ")
+    assert not result.seen.greatest
 
 
 @pytest.mark.parametrize("keys", [("k",), ("k", "ts")])
@@ -174,17 +174,17 @@ def test_what_is_replayed_has_its_event_time(keys: tuple[str, ...]) -> None:
     none = pa.table({"error": pa.array([], pa.string()), "time": pa.array([], pa.int64()),
                      "diff": pa.array([], pa.int64())})  # fmt: skip
     replayed, errors = Envelope(source(keys), COLUMNS, KERNEL).replay(updates, none)
-    found = sorted(
+    placed = sorted(
         (row["time"], row["c3"], row["c4"], row["c6"]) for row in replayed.to_pylist()
     )
-    assert found == [(60, 1, VALUE, 40), (90, 0, DELETION, 40), (90, 1, VALUE, 90)]
+    assert placed == [(60, 1, VALUE, 40), (90, 0, DELETION, 40), (90, 1, VALUE, 90)]
     assert not errors.num_rows
 
 
 def test_the_plan_needs_one_exchange() -> None:
-    made = plan.dataflow(source(), COLUMNS)
-    _, entering, upsert = made.nodes
+    dataflow = plan.dataflow(source(), COLUMNS)
+    _, entering, upsert = dataflow.nodes
     assert isinstance(entering, Temporal)
     assert entering.keys == (1,)
     assert upsert == Upsert(1, (1,), dated=True)
-    assert made.depth == 1
+    assert dataflow.depth == 1

@@ -55,7 +55,9 @@ def peek(uuid: str, replica: str = "") -> Peek:
 
 def said(nonce: str, *commands: Command, first: int = 0) -> list[CommandMessage]:
     whole = (CreateTimely(nonce, 1), *commands)
-    return [CommandMessage(nonce, number, each) for number, each in enumerate(whole, first)]
+    return [
+        CommandMessage(nonce, number, command) for number, command in enumerate(whole, first)
+    ]
 
 
 def answer(

@@ -41,8 +41,8 @@ class Coordinator:
             raise self.refusals.pop()
         name = text.rsplit(maxsplit=1)[-1]
         match text.split():
-            case ["CREATE", "SOURCE", made, *_] | ["CREATE", _, "VIEW", made, *_]:
-                self.there.add(made)
+            case ["CREATE", "SOURCE", created, *_] | ["CREATE", _, "VIEW", created, *_]:
+                self.there.add(created)
             case ["DROP", *_]:
                 self.there.discard(name)
             case _:
