@@ -6,7 +6,7 @@ from typing import Protocol, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from connectors.patience import PATIENT, Patience
+from connectors.answer_timeouts import PATIENT, Patience
 from connectors.protocol import arena_codec, messages
 from connectors.protocol.call_validation import (
     check_apply_request,

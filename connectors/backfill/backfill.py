@@ -20,11 +20,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
 
+from connectors.answer_timeouts import Patience
 from connectors.backfill.outcome import Outcome, Progress
 from connectors.backfill.plan import Gap, Written, gaps_of, time_of
 from connectors.backfill.tasks import Cell, Plan, opening, reaches_of
 from connectors.driver import Driver
-from connectors.patience import Patience
 from connectors.runtime.follower import CollectionFollower
 from connectors.runtime.ranges import EVERY_KEY
 from connectors.runtime.reader import WAIT_MS

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from connectors.answer_timeouts import Patience
 from connectors.driver import Driver
-from connectors.patience import Patience
 from connectors.protocol import messages
 from connectors.runtime.dead_letters import DeadLetterWriter, Refusals
 from connectors.runtime.follower import CollectionFollower

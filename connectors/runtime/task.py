@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
+from connectors.answer_timeouts import ANSWER_S
 from connectors.config import STRICT, problems
-from connectors.patience import ANSWER_S
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 

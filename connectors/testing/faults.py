@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from connectors.answer_timeouts import PATIENT, Patience
 from connectors.driver import Channel, Transport
-from connectors.patience import PATIENT, Patience
 from connectors.protocol import arena_codec, messages
 from connectors.protocol.messages import Message
 from connectors.transport.errors import ConnectorFailed

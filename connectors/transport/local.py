@@ -10,8 +10,8 @@ from queue import Full, Queue, SimpleQueue
 from threading import Thread
 
 from connectors import dispatch
+from connectors.answer_timeouts import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.connector import Connector
-from connectors.patience import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.transport.errors import ConnectorFailed, text_of
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from typing import NoReturn
 import grpc
 
 from connectors import dispatch
+from connectors.answer_timeouts import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.connector import Connector
-from connectors.patience import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.transport.errors import LONGEST, ConnectorFailed, text_of
 from streams.errors import Determinate, Indeterminate, InvalidUsage
 

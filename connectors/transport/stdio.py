@@ -18,8 +18,8 @@ from threading import Thread
 from typing import IO, NoReturn
 
 from connectors import dispatch
+from connectors.answer_timeouts import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.connector import Connector
-from connectors.patience import LOOK_S, NO_ANSWER, NOT_READ, PATIENT, Patience
 from connectors.protocol.violations import Side, Violation
 from connectors.transport import frames
 from connectors.transport.errors import ConnectorFailed, text_of

@@ -36,6 +36,7 @@ from streams.adapter.catalog import (
 )
 from streams.adapter.catalog_log import CatalogLog, Deposed
 from streams.adapter.cluster_definitions import changed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings, catalog_topic
 from streams.adapter.copies import Copies
 from streams.adapter.delays import Delay, delay_of
@@ -45,7 +46,6 @@ from streams.adapter.index_reads import IndexReads
 from streams.adapter.instances import Instances
 from streams.adapter.materialization_tasks import Check, no_connectors
 from streams.adapter.materializations import Materializing
-from streams.adapter.observed import Observed
 from streams.adapter.planner import (
     Evaluated,
     PlannedView,

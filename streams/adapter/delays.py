@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Catalog, Item
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.ids import DEFAULT_CLUSTER, Timestamp
 
 FAILED = "failed"

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from streams.adapter.catalog import Item
 from streams.adapter.catalog_clusters import ComputeCluster
+from streams.adapter.cluster_status import Observed
 from streams.adapter.coordinator_settings import Cluster, CoordinatorSettings
-from streams.adapter.observed import Observed
 from streams.compute.controller import (
     Controller,
     command_topic,

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_log import CatalogLog, Deposed
-from streams.adapter.cluster_upkeep import ClusterUpkeep, has_ended
+from streams.adapter.cluster_lifecycle import ClusterLifecycle, has_ended
 from streams.adapter.compactions import Compactions
 from streams.adapter.instances import Instances
 from streams.adapter.materializations import Materializing
@@ -72,7 +72,7 @@ class Upkeep:
         self._seen: tuple[Catalog | None, int] = (None, 0)
         self._complete: Catalog | None = None
         self._stopped = threading.Event()
-        self._clusters = ClusterUpkeep(keeper)
+        self._clusters = ClusterLifecycle(keeper)
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
         self.failure: SlackwaterError | None = None
         self.problems: dict[CollectionId, str] = {}

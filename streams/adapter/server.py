@@ -26,9 +26,9 @@ from typing import Protocol
 from streams.adapter import show_materializations
 from streams.adapter.audit_verdicts import Counts, of_audits
 from streams.adapter.catalog import NAMES
+from streams.adapter.cluster_status import Observed
 from streams.adapter.metrics import of_materializations
 from streams.adapter.object_metrics import of_clusters, of_objects
-from streams.adapter.observed import Observed
 from streams.adapter.request_metrics import RequestCounts, of_requests
 from streams.adapter.results import END, Failed, Progress, Result, line
 from streams.adapter.sessions import Session, Sessions, session_of

@@ -7,8 +7,8 @@ from typing import assert_never
 
 from streams.adapter.bad_messages import inline, policy
 from streams.adapter.catalog import Catalog, Item, ItemKind
+from streams.adapter.cluster_status import Observed
 from streams.adapter.ddl import blocking
-from streams.adapter.observed import Observed
 from streams.adapter.resume_source import resumptions
 from streams.adapter.timelines import Timeline, retained, timeline
 from streams.compute import binding, rebasing

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 
 from streams.adapter.catalog import Catalog
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.results import Result
 from streams.adapter.show_statements import table
 from streams.compute.parameters import ParameterValues

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from streams.adapter import ddl, show
 from streams.adapter.catalog import Catalog
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.results import Columns, Complete, Result
 from streams.adapter.row_encoding import text_rows
 from streams.compute.protocol import replica_of

@@ -8,7 +8,7 @@ from dataclasses import astuple, dataclass
 from functools import lru_cache
 
 from streams.adapter.catalog import NAMES, Catalog
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.running_subscribes import RunningSubscribe
 from streams.adapter.show import ShownObject
 from streams.adapter.show_clusters import ShownCluster

@@ -11,8 +11,8 @@ paths tell nothing and need none.
 A client that has proven nothing holds little, and not for long. Its handshake, request line and
 headers have to be there within seconds, all together and not one by one; of its body at most a
 megabyte is read, and nothing is kept. Such clients are few: a new one ends the oldest
-(`streams.http.newcomers`). Handshakes are made in the thread of their connection, so a client
-that is slow at it delays no other client.
+(`streams.http.unauthenticated_connections`). Handshakes are made in the thread of their
+connection, so a client that is slow at it delays no other client.
 """
 
 import base64
@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, cast
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.http.listening import Listening
 from streams.http.metrics import CONTENT_TYPE, of_process
-from streams.http.newcomers import Newcomers
 from streams.http.timed_reader import TimedReader
+from streams.http.unauthenticated_connections import UnauthenticatedConnections
 
 if TYPE_CHECKING:
     from io import BufferedIOBase
@@ -107,7 +107,7 @@ class Endpoint(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
         self.listening, self.probes = listening, probes or Probes()
         self.routes = {**routes, "GET /metrics": self._metrics}
-        self.newcomers = Newcomers()
+        self.unauthenticated = UnauthenticatedConnections()
         self._context = listening.context()
         try:
             super().__init__((listening.host, listening.port), BaseHTTPRequestHandler)
@@ -126,7 +126,7 @@ class Endpoint(ThreadingHTTPServer):
     def process_request(self, request: object, client_address: object) -> None:
         """Handle one connection, in a thread of its own."""
         connection = cast("socket.socket", request)
-        self.newcomers.enter(connection)
+        self.unauthenticated.enter(connection)
         super().process_request(connection, client_address)
 
     def finish_request(self, request: object, client_address: object) -> None:
@@ -139,7 +139,7 @@ class Endpoint(ThreadingHTTPServer):
         with self._context.wrap_socket(
             connection, server_side=True, do_handshake_on_connect=False
         ) as secured:
-            self.newcomers.secured(secured)
+            self.unauthenticated.secured(secured)
             try:
                 secured.do_handshake()
                 Exchange(secured, client_address, self, until_s)
@@ -149,12 +149,12 @@ class Endpoint(ThreadingHTTPServer):
                 _end_sending(secured)
                 raise
             finally:
-                self.newcomers.leave(secured)
+                self.unauthenticated.leave(secured)
 
     def shutdown_request(self, request: object) -> None:
         """End one connection."""
         connection = cast("socket.socket", request)
-        self.newcomers.leave(connection)
+        self.unauthenticated.leave(connection)
         super().shutdown_request(connection)
 
     def handle_error(self, *_: object) -> None:
@@ -226,7 +226,7 @@ class Exchange(BaseHTTPRequestHandler):
     def _follow(self, wanted: str) -> None:
         if not self._is_authorized():
             return
-        self.endpoint.newcomers.leave(self.connection)
+        self.endpoint.unauthenticated.leave(self.connection)
         route = self.endpoint.routes.get(wanted)
         try:
             if route is None:

@@ -21,7 +21,7 @@ from streams.operators.running_extremes import (
     deciding_before,
     numbers_within,
 )
-from streams.plan.reach import Reach, Span
+from streams.plan.window_frames import Reach, Span
 from streams.trace.arrange import order
 from streams.trace.arrange.first_rows import Gaps, Leading, concatenate, first_rows_in_ranges
 from streams.trace.arrange.runs import Run

@@ -2,8 +2,8 @@
 
 *Peers* are candidates that the query's order does not tell apart; where it is rows that count
 each candidate is alone. By number a row sees the peers of so many that are there before it and
-behind it, and its own. By value (`plan.reach.Span`) it sees what lies between two values;
-that does not depend on the rows, so it is looked up once for each candidate.
+behind it, and its own. By value (`plan.window_frames.Span`) it sees what lies between two
+values; that does not depend on the rows, so it is looked up once for each candidate.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from streams.operators.linear import source_of
 from streams.operators.ordered_groups import CandidateRows
 from streams.operators.running_extremes import deciding_values, ranks
 from streams.operators.running_sums import Sums, weights
-from streams.plan.reach import Reach, Span
+from streams.plan.window_frames import Reach, Span
 from streams.trace.arrange import order
 from streams.trace.columns import Ints, one_array
 from streams.trace.kernel.kernel import Kernel, arrow_schema

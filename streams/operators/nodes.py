@@ -50,7 +50,7 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
-from streams.plan.reach import Reach
+from streams.plan.window_frames import Reach
 from streams.trace.arrange.runs import RunName
 from streams.trace.columns import int64
 from streams.trace.exact.diffs import negated

@@ -23,7 +23,7 @@ import pyarrow as pa
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.min_max import stored_type
 from streams.operators.ordered_groups import CandidateRows, ChangedRows, arrangement_rows
-from streams.plan.reach import RunningExtreme
+from streams.plan.window_frames import RunningExtreme
 from streams.trace.arrange import order
 from streams.trace.arrange.first_rows import Gaps, Leading, first_rows_in_ranges
 from streams.trace.arrange.runs import Run

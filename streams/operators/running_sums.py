@@ -1,7 +1,7 @@
 """Prefix sums before the rows that a running window recomputes.
 
-Each number (`plan.reach.Before`) is a sum over rows of multiplicity times something of the
-row: 1, whether it has a value, or the value. So runs add up, and rows that are gone cancel.
+Each number (`plan.window_frames.Before`) is a sum over rows of multiplicity times something of
+the row: 1, whether it has a value, or the value. So runs add up, and rows that are gone cancel.
 Values have 64 bits, and their sums two columns: 2^32 times the one and the other. Most of the
 rows of a run are summed once, by `block_sums`.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from streams.operators import block_sums
 from streams.operators.interesting_times import InterestingTimes
 from streams.operators.ordered_groups import CandidateRows
-from streams.plan.reach import Before
+from streams.plan.window_frames import Before
 from streams.trace.arrange import order, ordered
 from streams.trace.arrange.runs import Run
 from streams.trace.columns import Ints, int64

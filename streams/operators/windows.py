@@ -45,7 +45,7 @@ from streams.operators.ordered_groups import CandidateRows, ChangedRows
 from streams.operators.running_extremes import name, record_changes
 from streams.operators.running_sums import columns_of, prefixes
 from streams.plan.physical import Groupwise
-from streams.plan.reach import Reach
+from streams.plan.window_frames import Reach
 from streams.trace.arrange import keyed, ordered
 from streams.trace.arrange.runs import Run, RunName
 from streams.trace.columns import Flags, Ints, canonical, int64

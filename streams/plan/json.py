@@ -42,7 +42,7 @@ from streams.plan.physical import (
     Unnest,
     Upsert,
 )
-from streams.plan.reach import Before, Reach, RunningExtreme, Span
+from streams.plan.window_frames import Before, Reach, RunningExtreme, Span
 from streams.trace.kernel.functions import Function
 
 

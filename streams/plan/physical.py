@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from streams.ids import CollectionId
-from streams.plan.reach import Reach
+from streams.plan.window_frames import Reach
 from streams.trace.kernel.functions import Function
 
 NodeId = int

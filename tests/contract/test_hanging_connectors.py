@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from connectors import patience
+from connectors import answer_timeouts
+from connectors.answer_timeouts import Patience
 from connectors.driver import Driver, Stream, Transport
-from connectors.patience import Patience
 from connectors.protocol import messages
 from connectors.protocol.messages import Extensions, Tuples
 from connectors.runtime.runner import Runner, Status, can_pass
@@ -128,8 +128,8 @@ def test_a_wait_is_reported_and_a_stop_ends_it(transport: Transport, tmp_path: P
         reported.append(text)
         stopping.set()
 
-    patience_ = Patience(now_s=clock.now_s, is_stopping=stopping.is_set, waits=waits)
-    with Driver(transport, patience_).open(message, Extensions()) as stream:
+    patience = Patience(now_s=clock.now_s, is_stopping=stopping.is_set, waits=waits)
+    with Driver(transport, patience).open(message, Extensions()) as stream:
         clock.fast = True
         with pytest.raises(ConnectorFailed, match="for 2000 s, and the task is to stop"):
             one_transaction(stream)
@@ -183,8 +183,8 @@ class Running:
 
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: Any) -> Iterator[Running]:
-    monkeypatch.setattr(patience, "REPORT_S", 0.3)
-    monkeypatch.setattr(patience, "STOP_S", 0.5)
+    monkeypatch.setattr(answer_timeouts, "REPORT_S", 0.3)
+    monkeypatch.setattr(answer_timeouts, "STOP_S", 0.5)
     monkeypatch.setattr("connectors.transport.local.GRACE_S", 0.5)
     running_ = Running(tmp_path / "tables")
     yield running_

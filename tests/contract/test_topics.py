@@ -8,7 +8,7 @@ from streams.errors import Determinate, InvalidUsage
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.admin import KafkaTopics
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 
@@ -112,7 +112,7 @@ def test_many_topics_are_described_and_those_that_are_not_there_left_out(storage
 def test_making_a_topic_asks_about_no_other(broker, name, monkeypatch):
     """However many topics a cluster has."""
     admin = clients.admin(ClientSettings(broker.bootstrap))
-    topics = KafkaTopics(Renewable(lambda: admin))
+    topics = KafkaTopics(ReconnectingClient(lambda: admin))
     asked_about: list[str | None] = []
     monkeypatch.setattr(admin, "list_topics", lambda topic=None, **_: asked_about.append(topic))
     topics.create([TopicSpec(name, 1, TopicKind.LOG)])

@@ -11,7 +11,7 @@ from streams.compute import binding, continuation
 from streams.compute.binding import Fact
 from streams.compute.continuation import Wanted
 from streams.compute.description import IngestionDescription
-from streams.compute.skipped import PREFIX, skipped
+from streams.compute.skipped_offsets import PREFIX, skipped
 from streams.compute.stalls import bad_message
 from streams.ids import CollectionId, Offset
 from streams.plan.metadata import LateRows

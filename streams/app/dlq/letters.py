@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from streams.app.printable import printable
 from streams.app.topic.record_output import NOTHING, readable, word
 from streams.compute.dead_letters import SUFFIX
-from streams.compute.skipped import PREFIX
+from streams.compute.skipped_offsets import PREFIX
 from streams.errors import InvalidStatement, InvalidUsage
 from streams.ids import Topic
 from streams.kafka.client.transactions import OutRecord

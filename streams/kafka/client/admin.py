@@ -25,7 +25,7 @@ from streams.ids import Offset, Topic
 from streams.kafka.client import offsets
 from streams.kafka.client.clients import ANSWER_TIMEOUT_S
 from streams.kafka.client.error_mapping import GONE, admin_fault, cause_of, read_fault
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.log import Unanswered
 from streams.kafka.topic_settings import DEFAULTS, TopicChoices
 from streams.kafka.topics import (
@@ -79,7 +79,7 @@ class KafkaTopics:
     """
 
     def __init__(
-        self, admins: Renewable[AdminClient], choices: TopicChoices = DEFAULTS
+        self, admins: ReconnectingClient[AdminClient], choices: TopicChoices = DEFAULTS
     ) -> None:
         self.admins = admins
         self._durability = choices.durability

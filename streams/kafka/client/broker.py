@@ -6,7 +6,7 @@ from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.chunks import KafkaChunks
 from streams.kafka.client.logs import KafkaLogs
 from streams.kafka.client.producer import Sender
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.log import Chunks, Logs, Tail
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topic_settings import DEFAULTS, TopicChoices
@@ -21,7 +21,7 @@ class KafkaBroker:
 
     def __init__(self, settings: ClientSettings, choices: TopicChoices = DEFAULTS) -> None:
         self.settings = settings
-        admins = Renewable(lambda: clients.admin(settings))
+        admins = ReconnectingClient(lambda: clients.admin(settings))
         self._sender = Sender(settings)
         self._logs = KafkaLogs(settings, self._sender, admins)
         self._chunks = KafkaChunks(settings, self._sender)

@@ -23,7 +23,7 @@ from streams.kafka.client.error_mapping import END_OF_PARTITION, GONE, OUT_OF_RA
 from streams.kafka.client.headers import headers_of
 from streams.kafka.client.offsets import known
 from streams.kafka.client.producer import Delivered, Outgoing, Sender
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.log import (
     KEY_ERRORS,
     ChunkRecord,
@@ -193,7 +193,7 @@ class _Reader:
         self._turns = threading.Semaphore(_READERS)
         self._lock = threading.Lock()  # guards what follows
         self._free: list[_Client] = []
-        self._metadata: Renewable[Consumer] = Renewable(self._made)
+        self._metadata: ReconnectingClient[Consumer] = ReconnectingClient(self._made)
         self._partitions: dict[Topic, PartitionCount] = {}
 
     def sweep(

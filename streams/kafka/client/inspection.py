@@ -29,7 +29,7 @@ from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.error_mapping import cause_of
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topic_settings import TopicChoices
 from streams.kafka.topics import Durability, Found, TopicKind, TopicSpec
@@ -113,7 +113,7 @@ def found_topics(
 
     Errors: Determinate.
     """
-    topics = KafkaTopics(Renewable(lambda: clients.admin(settings)))
+    topics = KafkaTopics(ReconnectingClient(lambda: clients.admin(settings)))
     names = chosen(topics.names())
     descriptions: dict[Topic, Found] = {}
     for first in range(0, len(names), AT_ONCE):
@@ -131,7 +131,7 @@ def clock(
     Errors: InvalidUsage, Determinate, Indeterminate.
     """
     choices = TopicChoices(durability=Durability(copies, 1))
-    topics = KafkaTopics(Renewable(lambda: clients.admin(settings)), choices)
+    topics = KafkaTopics(ReconnectingClient(lambda: clients.admin(settings)), choices)
     topics.create([TopicSpec(topic, 1, TopicKind.COMMANDS)])
     try:
         producer = clients.producer(settings, {}, {})

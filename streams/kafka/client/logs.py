@@ -23,7 +23,7 @@ from streams.kafka.client.error_mapping import (
     read_fault,
 )
 from streams.kafka.client.producer import Delivered, Outgoing, Sender, Sent
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.client.tail import COMMITTED, MEANING, KafkaTail
 from streams.kafka.client.watchdog import MetadataClient
 from streams.kafka.log import Stored, Tail, Unanswered, all_stored
@@ -41,13 +41,13 @@ class KafkaLogs:
     """Many logs behind one producer and one consumer, each created when first needed."""
 
     def __init__(
-        self, settings: ClientSettings, sender: Sender, admins: Renewable[AdminClient]
+        self, settings: ClientSettings, sender: Sender, admins: ReconnectingClient[AdminClient]
     ) -> None:
         self._settings = settings
         self._sender = sender
         self._admins = admins
         self._lock = threading.Lock()  # its holder may use the consumer
-        self._consumer: Renewable[Consumer] = Renewable(
+        self._consumer: ReconnectingClient[Consumer] = ReconnectingClient(
             lambda: clients.consumer(settings, MEANING, {})
         )
         self._metadata = MetadataClient(settings)

@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from streams.ids import Offset, Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import read_fault
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.settings import ClientSettings
 
 
@@ -93,7 +93,7 @@ class _Client:
     """Reads and writes the offsets of a group; created by the first call."""
 
     def __init__(self, settings: ClientSettings, group: str) -> None:
-        self._consumer: Renewable[Consumer] = Renewable(
+        self._consumer: ReconnectingClient[Consumer] = ReconnectingClient(
             lambda: clients.consumer(settings, {"group.id": group}, {})
         )
 

@@ -73,9 +73,9 @@ class Sender:
     """Sends lists of records; calls from several threads run concurrently.
 
     The client is created by the first `send`, and again after a fatal error or when no broker
-    took a record in time (`streams.kafka.client.renewal`). One of the waiting threads
-    dispatches the delivery reports of all; a thread that waits for a partition that cannot be
-    written delays no other.
+    took a record in time (`streams.kafka.client.reconnecting_client`). One of the waiting
+    threads dispatches the delivery reports of all; a thread that waits for a partition that
+    cannot be written delays no other.
     """
 
     def __init__(self, settings: ClientSettings) -> None:

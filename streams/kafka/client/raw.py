@@ -29,7 +29,7 @@ from streams.kafka.client import clients, offsets
 from streams.kafka.client.error_mapping import read_fault
 from streams.kafka.client.headers import headers_of
 from streams.kafka.client.ranges_reading import RangesReading, rounds
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import Answers, OffsetRange
@@ -93,7 +93,7 @@ class RawReader:
         pace: Mapping[str, clients.Setting] = READS_ALL,
     ) -> None:
         self._settings, self._answer_s, self._pace = settings, answer_s, pace
-        self._admins: Renewable[AdminClient] = Renewable(
+        self._admins: ReconnectingClient[AdminClient] = ReconnectingClient(
             lambda: clients.admin(settings), answer_s
         )
         self._consumer: Consumer | None = None

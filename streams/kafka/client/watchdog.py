@@ -15,7 +15,7 @@ from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, To
 from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client.error_mapping import GONE
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.settings import ClientSettings
 
 _LOOK_EVERY_S = 3.0  # interval of liveness checks
@@ -35,7 +35,7 @@ class MetadataClient:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._lock = threading.Lock()  # its holder may use the client
-        self._consumer: Renewable[Consumer] = Renewable(
+        self._consumer: ReconnectingClient[Consumer] = ReconnectingClient(
             lambda: clients.consumer(settings, {}, {}), _CONNECTED_S
         )
 

@@ -42,9 +42,9 @@ from streams.plan.lowering.running_frames import continued_call
 from streams.plan.lowering.window_locality import reach
 from streams.plan.passes.fuse import fuse
 from streams.plan.physical import Column, Dataflow, Expression, Import
-from streams.plan.reach import Reach
 from streams.plan.scalar import Ref, Scalar, refs, remap
 from streams.plan.to_sql import expression, sql
+from streams.plan.window_frames import Reach
 
 _ANY_ROW = "which rows are left depends on all of them"
 

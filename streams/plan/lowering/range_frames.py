@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from streams.plan.ir import Order
-from streams.plan.reach import Span
 from streams.plan.scalar import Literal, Ref, Scalar
 from streams.plan.to_sql import sql
+from streams.plan.window_frames import Span
 
 _MEASURED = re.compile(
     r"U?(?:TINYINT|SMALLINT|INTEGER|BIGINT)|HUGEINT|DECIMAL\(\d+,\d+\)|DATE"

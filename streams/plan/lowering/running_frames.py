@@ -8,8 +8,8 @@ or one row, which has the greatest or the least value or is the first.
 import re
 
 from streams.plan.ir import WindowCall
-from streams.plan.reach import Before, Reach, RunningExtreme
 from streams.plan.scalar import Ref
+from streams.plan.window_frames import Before, Reach, RunningExtreme
 
 _ROWS = Before("rows", 0, "BIGINT")
 _PLACES = frozenset({"row_number", "rank", "count_star"})

@@ -20,8 +20,8 @@ from streams.plan.ir import WindowCall
 from streams.plan.lowering import aggregate_sql
 from streams.plan.lowering.range_frames import FrameOffsets, cannot_measure, span
 from streams.plan.lowering.running_frames import deciding_row, is_running, prefix_values
-from streams.plan.reach import Before, Reach, RunningExtreme
 from streams.plan.scalar import Literal, Ref, Scalar
+from streams.plan.window_frames import Before, Reach, RunningExtreme
 
 FARTHEST = 10_000
 """Rows beyond which a neighbourhood is none."""

@@ -25,7 +25,7 @@ from streams.compute import (
 )
 from streams.compute.event_time import Advance, Observed, Progress, Ranges
 from streams.compute.reclocking import Ends, Position
-from streams.compute.skipped import Skipped
+from streams.compute.skipped_offsets import Skipped
 from streams.compute.stalls import (
     StaleEnds,
     Stalled,

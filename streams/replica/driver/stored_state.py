@@ -11,7 +11,7 @@ from streams.replica import state_files
 from streams.replica.config import ReplicaConfig
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.task_inputs import ServedInputs
-from streams.replica.spark.door_server import DoorServer, addresses
+from streams.replica.spark.task_rpc_server import TaskRpcServer, addresses
 from streams.replica.tasks import workplace
 from streams.replica.tasks.versions import versions
 from streams.replica.tasks.workplace import Remote
@@ -31,7 +31,7 @@ def state_in_store(
     if context.master.startswith("local") and not store.cache:
         store = replace(store, cache=str(config.state / "cache"))
     files, inputs = state_files.opened(store.uri).below(store.folder), ServedInputs()
-    server = DoorServer("inputs", partial(workplace.serve, answers=inputs))
+    server = TaskRpcServer("inputs", partial(workplace.serve, answers=inputs))
     door = server.start(*addresses(context))
     try:
         inputs.place = workplace.dumps(Remote(door, store, versions()))

@@ -7,8 +7,8 @@ from typing import TypeVar
 from streams.compute import binding, checkpoints, dead_letters
 from streams.compute.event_time import Advance
 from streams.compute.reclocking import Ingest, Position, Tick
-from streams.compute.skipped import Skipped
-from streams.compute.skipped import skipped as find_skipped
+from streams.compute.skipped_offsets import Skipped
+from streams.compute.skipped_offsets import skipped as find_skipped
 from streams.compute.stepping import Idle, Step
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.log import ChunkRef

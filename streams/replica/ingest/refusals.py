@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from schemas.stream import brief
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription
-from streams.compute.skipped import Skipped
+from streams.compute.skipped_offsets import Skipped
 from streams.compute.stalls import UNDECODABLE
 from streams.ids import Timestamp
 from streams.plan.metadata import OnError

@@ -20,7 +20,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
-from streams.replica.spark.door_server import DoorServer, addresses
+from streams.replica.spark.task_rpc_server import TaskRpcServer, addresses
 from streams.replica.tasks import resident
 from streams.replica.tasks.authenticated_frames import Door, Frames
 
@@ -45,11 +45,11 @@ class ResidentJobs:
     count: int
     place: str = field(repr=False)
     serve: Callable[[Frames], None]
-    _door: DoorServer = field(init=False)
+    _door: TaskRpcServer = field(init=False)
     _jobs: list[threading.Thread] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._door = DoorServer(GROUP, self.serve)
+        self._door = TaskRpcServer(GROUP, self.serve)
 
     def start(self) -> None:
         """Listen, and begin the jobs; does not wait for their tasks."""

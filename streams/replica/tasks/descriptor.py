@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from streams.compute.description import IngestionDescription
-from streams.compute.skipped import Skipped
+from streams.compute.skipped_offsets import Skipped
 from streams.errors import Determinate
 from streams.files import write_whole
 from streams.ids import MINIMUM_TIME, CollectionId, Timestamp, Topic

@@ -23,7 +23,7 @@ from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.client.admin import KafkaTopics
 from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.clients import admin
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.embedded import EmbeddedBroker
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topic_settings import TopicChoices, topic_choices
@@ -176,7 +176,7 @@ def test_topics_are_made_as_chosen(kafka: KafkaBroker, namespace: str) -> None:
     broker = KafkaBroker(kafka.settings, topic_choices(pairs))
     name = Topic(f"{namespace}.chosen.data")
     broker.topics.create([TopicSpec(name, 3, TopicKind.DATA)])
-    topics = KafkaTopics(Renewable(lambda: admin(kafka.settings)))
+    topics = KafkaTopics(ReconnectingClient(lambda: admin(kafka.settings)))
     settings = topics._settings([name])[name]
     assert (settings["segment.bytes"], settings["cleanup.policy"]) == ("1048577", "compact")
     assert settings["min.insync.replicas"] == "1"

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from streams.adapter import cluster_upkeep
+from streams.adapter import cluster_lifecycle
 from streams.adapter.catalog_clusters import ConfigureCluster
+from streams.adapter.cluster_status import Observed
 from streams.adapter.delays import Delay, delay_of
-from streams.adapter.observed import Observed
 from streams.adapter.results import Complete, Notice
 from streams.adapter.server import families
 from streams.compute.controller import command_topic, response_topic
@@ -179,7 +179,7 @@ def test_what_is_in_a_cluster_keeps_it_and_is_named(env) -> None:
 def test_a_dropped_cluster_is_forgotten_with_its_topics_when_its_replicas_are_gone(
     env, beats, monkeypatch
 ) -> None:
-    monkeypatch.setattr(cluster_upkeep, "PATIENCE_S", 1000.0)
+    monkeypatch.setattr(cluster_lifecycle, "PATIENCE_S", 1000.0)
     with_orders(env)
     env.rows(f"CREATE CLUSTER c (REPLICAS 1); {IN_C}")
     c = env.start_replica("c")
@@ -191,7 +191,7 @@ def test_a_dropped_cluster_is_forgotten_with_its_topics_when_its_replicas_are_go
     assert env.fails("CREATE CLUSTER c (REPLICAS 1)").message == "cluster c is being dropped"
     assert has_topics(env) == [True, True]
     c.stop()
-    monkeypatch.setattr(cluster_upkeep, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(cluster_lifecycle, "PATIENCE_S", 0.0)
     eventually(lambda: "c" not in env.coordinator.catalog.state.clusters.ending)
     assert has_topics(env) == [False, False]
     env.rows("CREATE CLUSTER c (REPLICAS 1)")

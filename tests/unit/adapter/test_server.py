@@ -13,7 +13,7 @@ from schemas.materializations import State
 from streams.adapter import show_materializations
 from streams.adapter.audit_verdicts import Counts
 from streams.adapter.catalog_materializations import Materialization
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.results import Columns, Complete, Failed, Notice, Progress, Result, Rows
 from streams.adapter.server import Server
 from streams.adapter.sessions import Session, Sessions

@@ -1,5 +1,5 @@
 from streams.adapter.catalog import Catalog
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.show import shown
 from streams.compute.protocol import ResponseMessage, Status
 from streams.compute.replica_responses import SILENCE_S, InstanceStatus

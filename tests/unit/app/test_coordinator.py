@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streams.adapter.catalog import Catalog
-from streams.adapter.observed import Observed
+from streams.adapter.cluster_status import Observed
 from streams.adapter.results import Complete
 from streams.adapter.sessions import Sessions
 from streams.app import coordinator

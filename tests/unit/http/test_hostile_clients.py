@@ -153,7 +153,7 @@ def test_a_byte_now_and_then_holds_no_connection(
     with connected(endpoint) as connection:
         connection.sendall(start.encode())
         assert dribbled(connection, repeated.encode()) is not None
-    eventually(lambda: not len(endpoint.newcomers))
+    eventually(lambda: not len(endpoint.unauthenticated))
 
 
 @pytest.mark.parametrize("endpoint", [True], indirect=True, ids=["TLS"])
@@ -211,7 +211,7 @@ def test_silent_clients_are_few_and_keep_nobody_out(
         subscriber.sendall(f"GET /held HTTP/1.0\r\n{AUTHORIZED}\r\n".encode())
         assert subscriber.recv(9) == b"HTTP/1.0 "
         silent = [stack.enter_context(raw(endpoint)) for _ in range(300)]
-        eventually(lambda: len(endpoint.newcomers) == 64)
+        eventually(lambda: len(endpoint.unauthenticated) == 64)
         eventually(lambda: threading.active_count() - before < 64 + 10)
         assert is_ended(silent[0])
         with connected(endpoint) as connection:

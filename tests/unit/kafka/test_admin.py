@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from streams.ids import Topic
 from streams.kafka.client import admin, clients
 from streams.kafka.client.admin import KafkaTopics
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.log import Unanswered
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicInfo
@@ -39,7 +39,7 @@ def test_a_client_without_an_answer_is_replaced_and_a_young_one_is_not(
     monkeypatch.setattr(admin, "_TRIES_S", (30.0,))
     stuck = [Stuck(), Stuck(), Stuck()]
     later = iter(stuck)
-    topics = KafkaTopics(Renewable(lambda: next(later)))  # type: ignore[arg-type, return-value]  # what of it is called
+    topics = KafkaTopics(ReconnectingClient(lambda: next(later)))  # type: ignore[arg-type, return-value]  # what of it is called
     for timeout_s, requests in ((0.0, [1, 0, 0]), (60.0, [1, 1, 0]), (60.0, [1, 2, 0])):
         monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", timeout_s)
         with pytest.raises(Unanswered):
@@ -66,7 +66,7 @@ def test_a_topic_is_described_by_a_new_client_once_the_old_one_has_no_answer(
     monkeypatch.setattr(clients, "ANSWER_TIMEOUT_S", 0.0)  # the old one is not young
     ways = [Stuck(), Answering()]
     later = iter(ways)
-    topics = KafkaTopics(Renewable(lambda: next(later)))  # type: ignore[arg-type, return-value]  # as above
+    topics = KafkaTopics(ReconnectingClient(lambda: next(later)))  # type: ignore[arg-type, return-value]  # as above
     assert topics.describe(Topic("t")) == TopicInfo("id", 1)
     assert [client.requests for client in ways] == [1, 1]
     assert sum(admin._TRIES_S) == 30.0
@@ -82,7 +82,7 @@ def test_a_controller_that_was_not_there_at_first_is_looked_for_again(
     broker = Speaking(fenced)
     client = clients.admin(ClientSettings(f"127.0.0.1:{broker.port}"))
     began = time.monotonic()
-    assert KafkaTopics(Renewable(lambda: client)).describe(Topic("t")) is None
+    assert KafkaTopics(ReconnectingClient(lambda: client)).describe(Topic("t")) is None
     assert time.monotonic() - began < clients.ANSWER_TIMEOUT_S / 2
     assert broker.asked > fenced
     broker.close()

@@ -23,7 +23,7 @@ from streams.plan.physical import (
     Column,
     Groupwise,
 )
-from streams.plan.reach import Before
+from streams.plan.window_frames import Before
 from streams.progress import interval_of
 from streams.testing import maintain
 from streams.trace.arrange import order, ordered

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import pytest
 from pyspark.errors import PySparkException
 
-from streams.replica.spark import door_server, resident_jobs
+from streams.replica.spark import resident_jobs, task_rpc_server
 from streams.replica.spark.resident_jobs import ResidentJobs
 from streams.replica.spark.session import with_cores
 from streams.replica.tasks.authenticated_frames import Door, Frames
@@ -150,7 +150,7 @@ def test_the_driver_listens_where_spark_does(
 ) -> None:
     context = MagicMock(master=master)
     context.getConf.return_value = settings
-    assert door_server.addresses(context) == expected
+    assert task_rpc_server.addresses(context) == expected
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from streams.errors import Determinate, Indeterminate
 from streams.replica.driver.task_inputs import ServedInputs
-from streams.replica.spark.door_server import DoorServer
+from streams.replica.spark.task_rpc_server import TaskRpcServer
 from streams.replica.state_files import RemoteFiles, RunStore, opened
 from streams.replica.tasks import report, resident, rounds, worker, workplace
 from streams.replica.tasks.authenticated_frames import Door
@@ -38,11 +38,11 @@ class Cluster:
     chance: random.Random = field(default_factory=partial(random.Random, 1))
     inputs: ServedInputs = field(default_factory=ServedInputs)
     used: set[str] = field(default_factory=set)
-    server: DoorServer = field(init=False)
+    server: TaskRpcServer = field(init=False)
     door: Door = field(init=False)
 
     def __post_init__(self) -> None:
-        self.server = DoorServer("inputs", partial(workplace.serve, answers=self.inputs))
+        self.server = TaskRpcServer("inputs", partial(workplace.serve, answers=self.inputs))
         self.door = self.server.start("127.0.0.1", "127.0.0.1")
 
     @property

@@ -8,7 +8,7 @@ import pytest
 from streams.app.dlq.letters import Filter, Letter, letter, records, summary
 from streams.app.topic.record_output import NOTHING
 from streams.compute.description import Start, TopicStart
-from streams.compute.skipped import skipped
+from streams.compute.skipped_offsets import skipped
 from streams.errors import InvalidUsage
 from streams.ids import Timestamp, Topic
 from streams.replica.ingest.refusals import LARGEST_BYTES, Refusals

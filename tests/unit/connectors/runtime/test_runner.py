@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from connectors import sqlite as sqlite_connector
+from connectors.answer_timeouts import PATIENT, Patience
 from connectors.driver import Driver
-from connectors.patience import PATIENT, Patience
 from connectors.runtime.follower import CollectionFollower, hold_of
 from connectors.runtime.lane import EndpointDrifted
 from connectors.runtime.runner import CannotCatchUp, Runner, Status

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from streams.compute.description import IngestionDescription
-from streams.compute.skipped import Skipped
+from streams.compute.skipped_offsets import Skipped
 from streams.ids import Timestamp, Topic
 from streams.plan.metadata import Watermark
 from streams.replica.ingest.metadata import LAST_MS

@@ -13,7 +13,7 @@ MOST = 64
 """Most connections, and so threads, of clients that have proven nothing."""
 
 
-class Newcomers:
+class UnauthenticatedConnections:
     """The connections by their descriptor, oldest first. Called by any thread."""
 
     def __init__(self, most: int = MOST) -> None:

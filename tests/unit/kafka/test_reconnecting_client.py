@@ -19,7 +19,7 @@ from streams.kafka.client.logs import KafkaLogs
 from streams.kafka.client.positions import KafkaPositions
 from streams.kafka.client.producer import Outgoing, Sender
 from streams.kafka.client.raw import RawReader
-from streams.kafka.client.renewal import Renewable
+from streams.kafka.client.reconnecting_client import ReconnectingClient
 from streams.kafka.client.tail import KafkaTail
 from streams.kafka.client.watchdog import MetadataClient
 from streams.kafka.log import Unanswered
@@ -98,8 +98,8 @@ def _bound(call: Callable[..., object], *arguments: object) -> Callable[[], obje
     return lambda: call(*arguments)
 
 
-def _no_admin() -> Renewable[Any]:
-    return Renewable(lambda: None)
+def _no_admin() -> ReconnectingClient[Any]:
+    return ReconnectingClient(lambda: None)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
@@ -133,7 +133,7 @@ def test_a_client_that_has_just_been_made_may_still_connect(
 
 def test_other_errors_replace_no_client() -> None:
     numbers: Iterator[int] = itertools.count()
-    clients_ = Renewable(lambda: next(numbers), youngest_s=0)
+    clients_ = ReconnectingClient(lambda: next(numbers), youngest_s=0)
     assert clients_.get() == 0
     for error in (
         KafkaException(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)),

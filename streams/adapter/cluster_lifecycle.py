@@ -15,8 +15,8 @@ from typing import Protocol
 from streams.adapter.catalog import Catalog, Item
 from streams.adapter.catalog_clusters import ForgetCluster
 from streams.adapter.catalog_log import CatalogLog
+from streams.adapter.cluster_status import Observed
 from streams.adapter.instances import Instances
-from streams.adapter.observed import Observed
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class ClusterKeeper(Protocol):
 
 
 @dataclass(slots=True)
-class ClusterUpkeep:
+class ClusterLifecycle:
     """Follows the catalog; the caller serialises calls."""
 
     keeper: ClusterKeeper

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 C = TypeVar("C")
 
 
-class Renewable(Generic[C]):
+class ReconnectingClient(Generic[C]):
     """One client at a time, created when it is first needed; any number of threads."""
 
     def __init__(self, create: Callable[[], C], youngest_s: float | None = None) -> None:

@@ -29,7 +29,7 @@ MOST_STRANGERS = 8
 
 
 @dataclass(slots=True)
-class DoorServer:
+class TaskRpcServer:
     """Listens where executors reach the driver; `serve` is called with each connection.
 
     A connection is closed when `serve` returns, whose OSErrors are those of its connection.
