@@ -371,8 +371,8 @@ class Scheduler:
         return self.table.lock
 
     @property
-    def bell(self) -> Any:
-        return self.table.bell
+    def wakeup(self) -> Any:
+        return self.table.wakeup
 
     @property
     def store(self) -> Any:
@@ -414,8 +414,8 @@ class Replica:
             put_build=ignored,
             delete_records=ignored,
         )
-        bell: Any = SimpleNamespace(ring=ignored)
-        table = DataflowTable(store, bell, lambda: int(world.now * 1000))
+        wakeup: Any = SimpleNamespace(ring=ignored)
+        table = DataflowTable(store, wakeup, lambda: int(world.now * 1000))
         self.scheduler = Scheduler(world, table)
         config: Any = SimpleNamespace(name=name, commands=COMMANDS)
         shards: Any = SimpleNamespace(

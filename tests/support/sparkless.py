@@ -309,7 +309,7 @@ class Replica:
             config=config,
             shards=self.world.client(),
             store=store,
-            bell=Wakeup(),
+            wakeup=Wakeup(),
             crash=Crash(),
             buckets=BUCKETS,
             now_ms=self.now_ms,

@@ -100,7 +100,7 @@ class ReplicaParts:
             return
         heard = 0
         while scheduler.present(flow).busy:  # its running work still reads its shards
-            heard = scheduler.bell.wait(heard, DROP_POLL_MS)
+            heard = scheduler.wakeup.wait(heard, DROP_POLL_MS)
         scheduler.table.remove(flow)
         scheduler.store.forget(export)
         self._release(flow)
@@ -149,7 +149,7 @@ class ReplicaParts:
         if self.resident is not None:
             self.resident.begin_no_more()
         self.scheduler.stopping = True
-        self.scheduler.bell.ring()
+        self.scheduler.wakeup.ring()
         self.sinks.close()
         for loop in self.loops:
             loop.join()
@@ -166,13 +166,13 @@ class ReplicaParts:
 
         A micro-batch that is interrupted loses its work, and Spark and its workers log errors.
         """
-        bell, deadline = self.scheduler.bell, time.monotonic() + DRAIN_S
-        heard = bell.count
+        wakeup, deadline = self.scheduler.wakeup, time.monotonic() + DRAIN_S
+        heard = wakeup.count
         while busy := self._busy():
             if time.monotonic() > deadline:
                 log.warning("micro-batches were abandoned", extra={"lanes": ", ".join(busy)})
                 return
-            heard = bell.wait(heard, DRAIN_POLL_MS)
+            heard = wakeup.wait(heard, DRAIN_POLL_MS)
 
     def _busy(self) -> list[LaneName]:
         of_queries = [lane.name for lane in self.lanes.running.values() if lane.is_busy]
@@ -187,17 +187,17 @@ def assemble(
     spark: SparkSession,
 ) -> ReplicaParts:
     """Create all parts and start them."""
-    bell = Wakeup()
+    wakeup = Wakeup()
     shards = followed_shards(broker, instance.namespace)
-    shards.subscribe(lambda _: bell.ring())
+    shards.subscribe(lambda _: wakeup.ring())
     topics = RawReader(config.kafka, ENDS_ANSWER_S, READS_FEW)
-    watch = TopicEndsPoller(topics, bell.ring, _now_ms)
+    watch = TopicEndsPoller(topics, wakeup.ring, _now_ms)
     crash = Crash(config.points, config.state, os.getpgrp())
     scheduler = Scheduler(
         config=config,
         shards=shards,
         store=store,
-        bell=bell,
+        wakeup=wakeup,
         crash=crash,
         buckets=instance.buckets,
         now_ms=_now_ms,

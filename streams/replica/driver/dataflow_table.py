@@ -38,7 +38,7 @@ class DataflowTable:
     """The dataflows that run, and those that are dropped while work of them is in progress."""
 
     store: CheckpointStore
-    bell: Wakeup
+    wakeup: Wakeup
     now_ms: Callable[[], int]
     lock: threading.RLock = field(default_factory=threading.RLock)
     running: dict[CollectionId, Dataflow] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class DataflowTable:
         """Add a new dataflow."""
         with self.lock:
             self.running[flow.id] = flow
-        self.bell.ring()
+        self.wakeup.ring()
 
     def drop(self, dataflow: CollectionId) -> Dataflow | None:
         """Drop a dataflow; it is there until `remove`. None if there is none."""
@@ -117,7 +117,7 @@ class DataflowTable:
     def _do(self, flow: Dataflow, effect: Effect) -> None:
         match effect:
             case Ring():
-                self.bell.ring()
+                self.wakeup.ring()
             case Forget():
                 self.store.forget(flow.id)
             case ForgetBuild():

@@ -61,7 +61,7 @@ class IdleAdvancer:
             with scheduler.lock:
                 for advance in quiet:
                     scheduler.tell(advance.flow, Released())
-            scheduler.bell.ring()
+            scheduler.wakeup.ring()
 
     def _plan(self) -> tuple[IdleUnit, ...]:
         scheduler = self.scheduler
@@ -132,7 +132,7 @@ class Maintenance:
             with scheduler.lock:
                 for flow in due:
                     scheduler.tell(flow, Released())
-            scheduler.bell.ring()
+            scheduler.wakeup.ring()
 
     def _make_room(self) -> None:
         """On a full disk, delete the remains of a failed attempt at once."""
@@ -194,7 +194,7 @@ class PeriodicThread:
     def _run(self) -> None:
         heard = 0
         while not self.scheduler.stopping:
-            heard = self.scheduler.bell.wait(heard, IDLE_POLL_MS)
+            heard = self.scheduler.wakeup.wait(heard, IDLE_POLL_MS)
             try:
                 self.duty()
             except SlackwaterError as failure:

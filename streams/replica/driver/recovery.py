@@ -62,7 +62,7 @@ class RecoveryThread:
         # a flow that waits for imports is checked again when they move: ringing for it would
         # wake ourselves at once
         if any(flow.phase is not Phase.STARTING for flow in started):
-            scheduler.bell.ring()
+            scheduler.wakeup.ring()
 
     def _start(self, flow: Dataflow) -> Dataflow:
         scheduler = self.scheduler

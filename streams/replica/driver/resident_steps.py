@@ -62,9 +62,9 @@ class ResidentSteps:
             self.leave(turn)
 
     def _serve(self, frames: Frames, turn: TaskTurn) -> None:
-        bell = self.scheduler.bell
+        wakeup = self.scheduler.wakeup
         while not self.scheduler.stopping and frames.is_open():
-            heard = bell.count
+            heard = wakeup.count
             try:
                 batch = self.take(turn)
             except SlackwaterError as failure:
@@ -72,7 +72,7 @@ class ResidentSteps:
                 time.sleep(RETRY_S)
                 continue
             if batch is None:
-                bell.wait(heard, LONG_POLL_MS)
+                wakeup.wait(heard, LONG_POLL_MS)
                 turn.asked_s = max(turn.asked_s, self.clock() - LONG_POLL_MS / 1000)
             elif not self.run(frames, batch):
                 return
@@ -98,7 +98,7 @@ class ResidentSteps:
                 for_queries |= is_new
             self._be(turn, is_idle=True)
         if for_queries:
-            scheduler.bell.ring()
+            scheduler.wakeup.ring()
         return None
 
     def run(self, frames: Frames, batch: MicroBatch) -> bool:
@@ -141,7 +141,7 @@ class ResidentSteps:
             batch.way, batch.is_given = Way.QUERY, False
             dataflows = [unit.flow.id for unit in batch.units]
             self.scheduler.fast_path.failed(dataflows, self.clock())
-        self.scheduler.bell.ring()
+        self.scheduler.wakeup.ring()
 
     def _be(self, turn: TaskTurn, *, is_idle: bool) -> None:
         """Count an idle task; the lock is held."""
@@ -158,7 +158,7 @@ class ResidentSteps:
                 for place in scheduler.lanes.values():
                     if place.current is not None and not place.current.is_given:
                         place.current.way = Way.QUERY
-        scheduler.bell.ring()
+        scheduler.wakeup.ring()
 
 
 def busy(scheduler: Scheduler) -> list[LaneName]:

@@ -85,7 +85,7 @@ class Scheduler:
     config: ReplicaConfig
     shards: Shards
     store: CheckpointStore
-    bell: Wakeup
+    wakeup: Wakeup
     crash: Crash
     buckets: int
     now_ms: Callable[[], int]
@@ -114,7 +114,7 @@ class Scheduler:
     )
 
     def __post_init__(self) -> None:
-        self.table = DataflowTable(self.store, self.bell, self.now_ms)
+        self.table = DataflowTable(self.store, self.wakeup, self.now_ms)
 
     @property
     def flows(self) -> Mapping[CollectionId, Dataflow]:
@@ -158,13 +158,13 @@ class Scheduler:
         """Advance sources and rebases from here on, or follow what their owner appends."""
         with self.lock:
             self.owns, self.obstacle = is_owner, obstacle
-        self.bell.ring()
+        self.wakeup.ring()
 
     def allow(self, *, writes: bool) -> None:
         """Append from here on; or only compute what others have appended."""
         with self.lock:
             self.may_write = writes
-        self.bell.ring()
+        self.wakeup.ring()
 
     def lanes_of_sources(self) -> Mapping[LaneName, int]:
         """Return the lanes of the sources with a watermark that there are, and its delay."""
@@ -183,7 +183,7 @@ class Scheduler:
 
     def _latest(self, lane: LanePlace, start: object) -> object:
         asked_at = time.monotonic()
-        heard = self.bell.count
+        heard = self.wakeup.count
         while True:
             with self.lock:
                 batch = self._for_query(lane, asked_at)
@@ -192,7 +192,7 @@ class Scheduler:
             left_ms = LONG_POLL_MS - (time.monotonic() - asked_at) * 1000
             if left_ms <= 0 or self.stopping:
                 return start
-            heard = self.bell.wait(heard, left_ms)
+            heard = self.wakeup.wait(heard, left_ms)
 
     def _for_query(self, lane: LanePlace, asked_at: float) -> MicroBatch | None:
         """Return the micro-batch that the lane's query has to run, and give it out."""
@@ -479,7 +479,7 @@ class Scheduler:
                 self.tell(flow, Released())
             lane.current = None
         self.store.inputs.drop_step(batch.step)
-        self.bell.ring()
+        self.wakeup.ring()
 
     def abandon(self, lane: LaneName, failure: Failure | None) -> None:
         """Give up the micro-batch of a lane's query, if it has one."""

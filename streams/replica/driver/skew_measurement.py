@@ -44,7 +44,7 @@ class SkewMonitor:
             ]
         if waiting:
             submit(scheduler, waiting)
-            scheduler.bell.ring()
+            scheduler.wakeup.ring()
 
 
 def submit(scheduler: Scheduler, events: Sequence[tuple[str, Body]]) -> list[Outcome]:

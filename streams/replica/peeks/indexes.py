@@ -32,7 +32,7 @@ class Indexes:
     """
 
     most_bytes: int
-    bell: Wakeup
+    wakeup: Wakeup
     _tails: Mapping[CollectionId, IndexTail] = field(default_factory=dict)
     _told: dict[CollectionId, tuple[Response, ...]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -42,7 +42,7 @@ class Indexes:
         key_of(description)
         with self._lock:
             self._tails = {**self._tails, description.export: IndexTail(description)}
-        self.bell.ring()
+        self.wakeup.ring()
 
     def drop(self, index: CollectionId) -> bool:
         """Forget an index, if there is one."""

@@ -83,8 +83,8 @@ class PeekLoop:
         self._shards_of, self._copy_to = shards_of, copy_to
         self._shards: Shards | None = None
         self._session = PeekSession(replica)
-        self._lock, self._bell = threading.Lock(), Wakeup()
-        self.indexes = Indexes(index_bytes, self._bell)
+        self._lock, self._wakeup = threading.Lock(), Wakeup()
+        self.indexes = Indexes(index_bytes, self._wakeup)
         self._subscribes = Subscribes(SubscribeSession(replica), writer)
         self._reads: deque[ReadTarget] = deque()
         self._copies: deque[ReadTarget] = deque()
@@ -112,7 +112,7 @@ class PeekLoop:
     def close(self) -> None:
         """Stop the threads; open peeks stay unanswered."""
         self._stopping.set()
-        self._bell.ring()
+        self._wakeup.ring()
         self._answers.put(None)
         for thread in self._threads:
             thread.join()
@@ -138,7 +138,7 @@ class PeekLoop:
             for received in heard:
                 self._take(received)
             if heard:
-                self._bell.ring()
+                self._wakeup.ring()
 
     def _take(self, received: ReceivedCommand) -> None:
         command = received.command
@@ -146,7 +146,7 @@ class PeekLoop:
             return  # the loop of dataflows reports it
         if isinstance(command, CreateInstance) and self._shards is None:
             self._shards = self._shards_of(command.namespace)
-            self._shards.subscribe(lambda _: self._bell.ring())
+            self._shards.subscribe(lambda _: self._wakeup.ring())
         self._leave_dropped(command)
         is_old = received.offset < self._started
         with self._lock:
@@ -166,7 +166,7 @@ class PeekLoop:
         while not self._stopping.is_set():
             read = self._next(self._open_targets(), queue)
             if read is None:
-                heard = self._bell.wait(heard, WAIT_MS)
+                heard = self._wakeup.wait(heard, WAIT_MS)
             else:
                 self._finish(read, self._outcome(read, kernel))
 
@@ -185,14 +185,14 @@ class PeekLoop:
                 before = self.indexes.every_bounds()
                 self.indexes.tend(self._shards, self._least_times())
                 if self.indexes.every_bounds() != before:
-                    self._bell.ring()
-            heard = self._bell.wait(heard, WAIT_MS)
+                    self._wakeup.ring()
+            heard = self._wakeup.wait(heard, WAIT_MS)
 
     def _serve(self) -> None:
         heard = 0
         while not self._stopping.is_set():
             if self._subscribes.is_idle or not self._has_served():
-                heard = self._bell.wait(heard, WAIT_MS)
+                heard = self._wakeup.wait(heard, WAIT_MS)
 
     def _has_served(self) -> bool:
         """Deliver what is new for subscribes; return whether there was anything."""
@@ -238,7 +238,7 @@ class PeekLoop:
             read = queue.popleft() if queue else None
             has_more = bool(self._reads or self._copies)
         if has_more:
-            self._bell.ring()
+            self._wakeup.ring()
         return read
 
     def _act(self, actions: Iterable[PeekAction]) -> None:

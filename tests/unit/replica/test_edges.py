@@ -54,11 +54,11 @@ def test_a_clock_that_was_set_while_it_was_measured_is_not_known(jump_ms: int) -
 
 
 def test_a_bell_rung_before_the_wait_is_heard() -> None:
-    bell = Wakeup()
-    count = bell.count
-    bell.ring()
-    assert bell.wait(count, 10_000) == count + 1
-    assert bell.wait(count + 1, 1) == count + 1
+    wakeup = Wakeup()
+    count = wakeup.count
+    wakeup.ring()
+    assert wakeup.wait(count, 10_000) == count + 1
+    assert wakeup.wait(count + 1, 1) == count + 1
 
 
 def test_a_door_answers_each_question() -> None:

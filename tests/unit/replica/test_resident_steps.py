@@ -108,12 +108,12 @@ def test_a_micro_batch_that_a_query_planned_waits_for_the_task_that_is_busy(
 def test_what_is_not_small_goes_to_the_query(bench: Bench) -> None:
     bench.feed()
     bench.cost(MOST_MS + 1)
-    rung = bench.replica.scheduler.bell.count
+    rung = bench.replica.scheduler.wakeup.count
     assert bench.steps.take(bench.turn) is None
-    assert bench.replica.scheduler.bell.count > rung, "the query is told"
-    heard = bench.replica.scheduler.bell.count
+    assert bench.replica.scheduler.wakeup.count > rung, "the query is told"
+    heard = bench.replica.scheduler.wakeup.count
     assert bench.steps.take(bench.turn) is None
-    assert bench.replica.scheduler.bell.count == heard, "once"
+    assert bench.replica.scheduler.wakeup.count == heard, "once"
     batch = bench.ask()
     assert batch is not None
     assert batch.way is Way.QUERY
