@@ -52,7 +52,7 @@ def test_keyed_state_older_than_since_is_rebuilt(
     send(world, topic, 2, "bob")
     settle(world, slow)
     settle(world, slow)
-    slow.keeper.run_once()
+    slow.maintenance.run_once()
     for key, name in ((1, None), (2, "eve"), (3, "joe")):
         send(world, topic, key, name)
         settle(world, fast)

@@ -32,7 +32,7 @@ def test_inputs_are_let_go_as_far_as_their_views_are(
     for _ in range(3):
         market.produce(20)
         settle(market, replica)
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
         replica.hold()
     assert world.upper("totals") > born[TOTALS] + 100_000
     assert hold(market, "totals", ORDERS) == frontier(born[TOTALS])
@@ -71,14 +71,14 @@ def test_what_can_be_read_of_a_view_can_be_computed_again(
     for _ in range(3):
         market.produce(20)
         settle(market, replica)
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
         replica.hold()
     newest = {CollectionId(name): frontier(world.upper(name) - 1) for name in VIEWS}
     one.allow_compaction(newest)
     for _ in range(2):
         market.produce(20)
         settle(market, replica)
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
         replica.hold()
     for flow in world.descriptions:
         for read in flow.imports:

@@ -155,7 +155,7 @@ class Market:
         replica.idle()
         self.world.shards.sync()
         self.look()
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
         return any(busy)
 
     def judge(self) -> None:
@@ -270,7 +270,7 @@ def lag(directory: Path, patch: pytest.MonkeyPatch) -> None:
             market.look()
         assert world.upper("events") > market.rebases[0].bound()[-1][1] + 1, "it is not ahead"
         world.now += 60_000
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
         compact(world, "events")
     market.settle(replica)
     market.judge()

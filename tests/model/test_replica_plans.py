@@ -39,7 +39,7 @@ def begun(market: Market, tmp_path: Path) -> Replica:
     for _ in range(3):
         market.produce(20)
         settle(market, replica)
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
     return replica
 
 
@@ -92,7 +92,7 @@ def heartbeats(market: Market, replica: Replica) -> None:
     for _ in range(3):
         market.world.now += 10_000
         replica.sync()
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
 
 
 def test_a_step_reads_what_was_merged_after_it_was_decided(
@@ -168,7 +168,7 @@ def test_an_idle_replica_renews_its_leases_and_writes_nothing_else(
     for _ in range(2 * LEASE_MS // 60_000):
         let_pass(market.world, 30_000)
         replica.sync()
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
     market.world.shards.sync()
     assert (
         CapabilityId("totals.reads.orders@a") in market.world.shards.state(ORDERS).capabilities

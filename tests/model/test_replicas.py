@@ -43,7 +43,7 @@ def test_a_process_that_just_started_throws_no_state_away(
     for file in (tmp_path / "a" / "runs").iterdir():
         os.utime(file, (0, 0))
     again = Replica(market.world, "a", tmp_path / "a")
-    again.keeper.run_once()
+    again.maintenance.run_once()
     again.follow()
     again.start()
     phases = {flow.id: flow.phase for flow in again.scheduler.flows.values()}

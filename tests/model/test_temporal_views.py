@@ -137,7 +137,7 @@ def test_what_is_pending_outlives_its_process(
         if step < 3:
             sessions.produce(15)
         sessions.pass_time(replica, 2_500)
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
         name = "a" if step % 2 else f"a{step}"  # its own state, or none
         replica = Replica(sessions.world, name, tmp_path / name)
     sessions.pass_time(replica, 30_000)

@@ -41,7 +41,7 @@ def act_at_random(replica: Replica, rng: random.Random) -> None:
         case 1:
             replica.idle()
         case 2:
-            replica.keeper.run_once()
+            replica.maintenance.run_once()
         case 3:
             replica.sync()
         case 4 | 5:

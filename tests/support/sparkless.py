@@ -292,7 +292,7 @@ class Replica:
     starter: RecoveryThread = field(init=False)
     idler: IdleAdvancer = field(init=False)
     measurer: SkewMonitor = field(init=False)
-    keeper: Maintenance = field(init=False)
+    maintenance: Maintenance = field(init=False)
 
     def __post_init__(self) -> None:
         config = ReplicaConfig(
@@ -324,7 +324,7 @@ class Replica:
         self.starter = RecoveryThread(self.scheduler, store)
         self.idler = IdleAdvancer(self.scheduler, self.committer)
         self.measurer = SkewMonitor(self.scheduler)
-        self.keeper = Maintenance(
+        self.maintenance = Maintenance(
             self.scheduler, store, recorder, lambda: None, clock=self._seconds
         )
 

@@ -215,8 +215,8 @@ def assemble(
 
     lanes = Lanes(scheduler, lane)
     scheduler.watermark_ms = lanes.watermark_ms
-    keeper = Maintenance(scheduler, store, recorder, lanes.tend)
-    loops = _loops(scheduler, store, committer, keeper)
+    maintenance = Maintenance(scheduler, store, recorder, lanes.tend)
+    loops = _loops(scheduler, store, committer, maintenance)
     lanes.tend()
     scheduler.is_open = True
     resident = _resident(config, spark, ResidentSteps(scheduler, committer, timings))
@@ -243,13 +243,13 @@ def _resident(
 
 
 def _loops(
-    scheduler: Scheduler, store: CheckpointStore, committer: Committer, keeper: Maintenance
+    scheduler: Scheduler, store: CheckpointStore, committer: Committer, maintenance: Maintenance
 ) -> tuple[PeriodicThread, ...]:
     return (
         PeriodicThread("starter", RecoveryThread(scheduler, store).start_all, scheduler),
         PeriodicThread("idler", IdleAdvancer(scheduler, committer).move, scheduler),
         PeriodicThread("measurer", SkewMonitor(scheduler).measure, scheduler),
-        PeriodicThread("keeper", keeper.run_once, scheduler),
+        PeriodicThread("keeper", maintenance.run_once, scheduler),
     )
 
 

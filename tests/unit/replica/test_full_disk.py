@@ -65,7 +65,7 @@ def turn(world: World, replica: Replica, count: int = 1) -> None:
                 replica.step(lane)
             replica.sync()
             replica.idle()
-        replica.keeper.run_once()
+        replica.maintenance.run_once()
 
 
 def test_a_full_disk_stops_the_dataflow_that_fills_it_alone(
@@ -203,6 +203,6 @@ def test_run_files_go_though_a_dataflow_is_still_starting(world: World, tmp_path
     for path in (garbage, *(tmp_path / "runs" / name for name in files)):
         path.touch()
         os.utime(path, (0, 0))
-    replica.keeper._collect()
+    replica.maintenance._collect()
     assert not garbage.exists()
     assert files <= replica.scheduler.store.run_files()
