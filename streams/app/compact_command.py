@@ -24,7 +24,7 @@ from streams.app.compact_once import environment, policy_of, run
 from streams.app.compaction_setup import CompactionTarget
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, failed
 from streams.compaction.merge_execution import Compacted
-from streams.compaction.runner import HeldSince, RoundResult, Wish
+from streams.compaction.runner import CompactionRequest, HeldSince, RoundResult
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.kafka.settings import ClientSettings
 
@@ -92,11 +92,11 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
     except InvalidUsage as error:
         raise failed(error, NO_ENVIRONMENT) from error
     policy = policy_of(since, lag)
-    wish = Wish(policy=policy, whole=whole, orphans=orphans, wait_ms=FOLLOW_MS)
+    request = CompactionRequest(policy=policy, whole=whole, orphans=orphans, wait_ms=FOLLOW_MS)
     spark = master if on_spark or master else None
     with signals.noted() as stopping:
         try:
-            done, failures = run(place, wish, collection, spark, stopping)
+            done, failures = run(place, request, collection, spark, stopping)
         except SlackwaterError as error:
             raise failed(error) from error
         except signals.Stopped:

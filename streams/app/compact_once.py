@@ -19,7 +19,7 @@ from streams.app.compaction_setup import (
 from streams.app.environment_access import find
 from streams.app.service_process import new_id
 from streams.app.signals import Stop
-from streams.compaction.runner import RoundResult, Wish
+from streams.compaction.runner import CompactionRequest, RoundResult
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client.broker import KafkaBroker
@@ -35,7 +35,11 @@ def environment(directory: Path) -> CompactionTarget:
 
 
 def run(
-    place: CompactionTarget, wish: Wish, collection: str, master: str | None, stopping: Stop
+    place: CompactionTarget,
+    request: CompactionRequest,
+    collection: str,
+    master: str | None,
+    stopping: Stop,
 ) -> tuple[RoundResult, dict[str, str]]:
     """One round; what it did, and what failed of what.
 
@@ -51,14 +55,14 @@ def run(
         failures = open_groups(shards, groups_of(place.namespace, broker.topics.names()))
         if collection:
             wanted = named(broker, shards, place.namespace, collection, failures)
-            wish = replace(wish, collections=frozenset({wanted}))
+            request = replace(request, collections=frozenset({wanted}))
         stopping.check()
         if master is None:
             merging = worker(shards, stopping.is_set)
         else:
             merging = on_spark(stack, shards, place, master, stopping)
         job = stack.enter_context(compaction(shards, place.kafka, merging))
-        done = job.run_once(wish)
+        done = job.run_once(request)
         failures |= {failure.collection: failure.reason for failure in done.failed}
         return done, failures
 

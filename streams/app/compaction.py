@@ -29,7 +29,7 @@ from streams.app.service_config import Service
 from streams.app.service_process import now_ms
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import log_failure
-from streams.compaction.runner import Compaction, RoundResult, Wish
+from streams.compaction.runner import Compaction, CompactionRequest, RoundResult
 from streams.http.metrics import exposition
 from streams.http.server import Probes
 from streams.kafka.client.positions import KafkaPositions
@@ -67,7 +67,7 @@ def rounds(
                 return 1
             try:
                 follow(topics, job, service.namespace)
-                say(job.tidy(Wish()), counts)
+                say(job.tidy(CompactionRequest()), counts)
                 counts.rounds += 1
                 counts.stored = measured(job.shards)
                 counts.last_ms = now_ms()
@@ -97,7 +97,7 @@ class Merges:
 
     def _merge(self) -> None:
         try:
-            say(self._job.merge(Wish()), self._counts)
+            say(self._job.merge(CompactionRequest()), self._counts)
         except Exception as error:  # noqa: BLE001  as in `rounds`
             log_failure("merges", error)
 

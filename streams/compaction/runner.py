@@ -58,7 +58,7 @@ class Merging(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class CompactionRequest:
     """What a round has to do.
 
     `collections` None means all. `whole` merges everything below upper, whatever it costs.
@@ -134,30 +134,30 @@ class Compaction:
     def __post_init__(self) -> None:
         object.__setattr__(self, "rests", Backoffs(self.now_ms))
 
-    def run_once(self, wish: Wish) -> RoundResult:
+    def run_once(self, request: CompactionRequest) -> RoundResult:
         """Run one round.
 
         Errors: InvalidUsage if a selected collection is in no open group.
         """
-        for collection in sorted(wish.collections or ()):
+        for collection in sorted(request.collections or ()):
             self.shards.group_of(collection)
         done = RoundResult()
-        self._attempt(done, "read policies", partial(self._move_holds, wish, done))
+        self._attempt(done, "read policies", partial(self._move_holds, request, done))
         duties = [self._merge, self._tidy]
-        for duty in reversed(duties) if wish.patient else duties:
-            duty(wish, done)
+        for duty in reversed(duties) if request.patient else duties:
+            duty(request, done)
         return done
 
-    def merge(self, wish: Wish) -> RoundResult:
+    def merge(self, request: CompactionRequest) -> RoundResult:
         """Run the merges of a round; meanwhile another thread may `tidy`."""
         done = RoundResult()
-        self._merge(wish, done)
+        self._merge(request, done)
         return done
 
-    def tidy(self, wish: Wish) -> RoundResult:
+    def tidy(self, request: CompactionRequest) -> RoundResult:
         """Run the Rollups and the garbage collection of a round."""
         done = RoundResult()
-        self._tidy(wish, done)
+        self._tidy(request, done)
         return done
 
     def _attempt(self, done: RoundResult, what: str, duty: Callable[[], None]) -> None:
@@ -183,35 +183,35 @@ class Compaction:
             id_: collection for id_, collection in states.items() if not collection.is_dropped
         }
 
-    def _states(self, wish: Wish) -> list[tuple[str, CollectionState]]:
+    def _states(self, request: CompactionRequest) -> list[tuple[str, CollectionState]]:
         return [
             (group, state)
             for group in self.shards.groups()
             for id_, state in sorted(self._collections(group).items())
-            if wish.covers(id_)
+            if request.covers(id_)
         ]
 
-    def _move_holds(self, wish: Wish, done: RoundResult) -> None:
-        if wish.policy is None:
+    def _move_holds(self, request: CompactionRequest, done: RoundResult) -> None:
+        if request.policy is None:
             return
         now = self.now_ms()
         moves: list[tuple[str, Body]] = []
-        for group, state in self._states(wish):
-            body = downgrade(state, self.hold_of(state.id), wish.policy, now)
+        for group, state in self._states(request):
+            body = downgrade(state, self.hold_of(state.id), request.policy, now)
             if body is not None:
                 moves.append((group, body))
         if moves:
             self.shards.submit(moves)
-        if wish.wait_ms:
-            self.shards.wait(lambda: not self._held(wish, now), wish.wait_ms)
-            done.held += self._held(wish, now)
+        if request.wait_ms:
+            self.shards.wait(lambda: not self._held(request, now), request.wait_ms)
+            done.held += self._held(request, now)
 
-    def _held(self, wish: Wish, now_ms: int) -> list[HeldSince]:
+    def _held(self, request: CompactionRequest, now_ms: int) -> list[HeldSince]:
         """Return the collections whose since is held back behind the policy's."""
-        assert wish.policy is not None
+        assert request.policy is not None
         held_back = [
-            self._held_back(state, policy.desired_since(wish.policy, state.upper, now_ms))
-            for _, state in self._states(wish)
+            self._held_back(state, policy.desired_since(request.policy, state.upper, now_ms))
+            for _, state in self._states(request)
         ]
         return [hold for hold in held_back if hold is not None]
 
@@ -227,11 +227,11 @@ class Compaction:
         others = tuple(name for name in by if name != self.hold_of(state.id))
         return HeldSince(state.id, state.since, wished, others) if others else None
 
-    def _merge(self, wish: Wish, done: RoundResult) -> None:
+    def _merge(self, request: CompactionRequest, done: RoundResult) -> None:
         """Merge until nothing is worth it; a collection that was merged whole is skipped."""
         over: set[CollectionId] = set()
         for _ in range(MOST_TURNS):
-            wanted = self._wanted(wish, done, over)
+            wanted = self._wanted(request, done, over)
             if not wanted:
                 return
             for result in self._merged(wanted):
@@ -242,19 +242,21 @@ class Compaction:
                         over.add(name)
                         self.rests.failed(name)
                     case Compacted():
-                        over.update({name} if wish.whole else ())
+                        over.update({name} if request.whole else ())
                         self.rests.worked(name)
                     case _:
                         pass
 
-    def _wanted(self, wish: Wish, done: RoundResult, over: set[CollectionId]) -> list[Wanted]:
+    def _wanted(
+        self, request: CompactionRequest, done: RoundResult, over: set[CollectionId]
+    ) -> list[Wanted]:
         """The merges to do now, small ones first, so that they do not wait for large ones."""
         wanted: list[Wanted] = []
-        for _, state in self._states(wish):
+        for _, state in self._states(request):
             if state.id in over or not self.rests.is_due(state.id):
                 continue
             try:
-                wanted += [(state.id, merge) for merge in planned(state, wish)]
+                wanted += [(state.id, merge) for merge in planned(state, request)]
             except Exception as error:  # noqa: BLE001  any client's events make the state
                 over.add(state.id)
                 log_failure(state.id, error)
@@ -270,14 +272,16 @@ class Compaction:
             log_failure("merges", error)
             return [Failed(collection, reason_of(error)) for collection, _ in wanted]
 
-    def _tidy(self, wish: Wish, done: RoundResult) -> None:
+    def _tidy(self, request: CompactionRequest, done: RoundResult) -> None:
         """Keep the groups small: roll up logs that are due, reclaim garbage."""
         for group in self.shards.groups():
-            if wish.collections is None or any(map(wish.covers, self._collections(group))):
+            if request.collections is None or any(
+                map(request.covers, self._collections(group))
+            ):
                 duties: dict[str, Callable[[], None]] = {
                     "rollup": partial(self._roll_up, group, done),
                     "leases": partial(self._pass_time, group),
-                    "garbage": partial(self._reclaim, group, wish, done),
+                    "garbage": partial(self._reclaim, group, request, done),
                     "partitions": partial(self._grow, group),
                     # last: the group is gone then
                     "removal": partial(self._remove, group, done),
@@ -312,9 +316,9 @@ class Compaction:
         if topic_deletion.remove(self.shards, group, self.now_ms()):
             done.removed.append(group)
 
-    def _reclaim(self, group: str, wish: Wish, done: RoundResult) -> None:
+    def _reclaim(self, group: str, request: CompactionRequest, done: RoundResult) -> None:
         collector = self.collector
-        if wish.orphans:
+        if request.orphans:
             done.reclaimed += collector.reclaim(group, collector.ends(group))
         else:
             done.reclaimed += collector.collect(group)
@@ -327,6 +331,6 @@ class Compaction:
             self.grown[group] = wanted
 
 
-def planned(state: CollectionState, wish: Wish) -> tuple[Merge, ...]:
+def planned(state: CollectionState, request: CompactionRequest) -> tuple[Merge, ...]:
     """Plan the merges of a collection."""
-    return plan.whole(state) if wish.whole else plan.geometric(state)
+    return plan.whole(state) if request.whole else plan.geometric(state)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from streams.compaction.runner import Compaction, RoundResult, Wish
+from streams.compaction.runner import Compaction, CompactionRequest, RoundResult
 from streams.progress import frontier
 from streams.storage.client import maintenance
 from streams.storage.client.handles import NotForward, ReadCapability
@@ -77,12 +77,12 @@ class Compactor:
         if rng.random() < 0.3:  # noqa: PLR2004  now and then
             self._roll_up(rng.choice(groups))
             return
-        wish = Wish(
+        request = CompactionRequest(
             whole=rng.random() < 0.3,  # noqa: PLR2004  mostly what is worth it
             orphans=rng.random() < 0.4,  # noqa: PLR2004  often what writers hate
             patient=rng.random() < 0.5,  # noqa: PLR2004  either way
         )
-        self._note(self.compaction.run_once(wish))
+        self._note(self.compaction.run_once(request))
 
     def _roll_up(self, group: str) -> None:
         """Roll a log up, due or not, and reclaim."""

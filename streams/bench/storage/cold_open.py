@@ -19,7 +19,7 @@ from streams.app.compaction_setup import compaction, worker
 from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.storage.rig import Client, StorageRig, load_average
 from streams.bench.storage.rows import DESCRIPTION, rows
-from streams.compaction.runner import Wish
+from streams.compaction.runner import CompactionRequest
 from streams.errors import Determinate
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
@@ -83,7 +83,7 @@ def cold(rig: StorageRig) -> Outcome:
 def made(rig: StorageRig, client: Client, count: int) -> Iterator[int]:
     """Make the appends; how many rounds of compaction after each lot."""
     shards = client.shards
-    wish = Wish(policy=LagBehindUpper(KEPT), patient=True)
+    request = CompactionRequest(policy=LagBehindUpper(KEPT), patient=True)
     with (
         compaction(shards, client.broker.settings, worker(shards)) as job,
         rig.bar("appending and compacting", count) as step,
@@ -95,7 +95,7 @@ def made(rig: StorageRig, client: Client, count: int) -> Iterator[int]:
             done = first + LOT
             is_due = done % min(ROUND, count // 3) == 0 and done < count
             if is_due:
-                job.run_once(wish)
+                job.run_once(request)
             step(LOT)
             yield int(is_due)
 

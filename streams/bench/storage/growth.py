@@ -22,7 +22,7 @@ from streams.bench.figures import Figure, Outcome, at_most
 from streams.bench.storage.rig import Client, StorageRig, load_average
 from streams.bench.storage.rows import DESCRIPTION, Ints, rows
 from streams.compaction.collector import Collector
-from streams.compaction.runner import Compaction, Wish
+from streams.compaction.runner import Compaction, CompactionRequest
 from streams.errors import Determinate
 from streams.ids import CollectionId, Timestamp
 from streams.kafka.client.raw import RawReader
@@ -137,7 +137,7 @@ def grown(rig: StorageRig, client: Client, load: LiveRows) -> Growth:
                 step(1)
                 if clock.now_ms // ROUND_MS > before // ROUND_MS:
                     compact(client, job, growth)
-        job.run_once(Wish(policy=LagBehindUpper(0), whole=True))
+        job.run_once(CompactionRequest(policy=LagBehindUpper(0), whole=True))
     batches = client.shards.state(GROWN).batches
     growth.live = sum(ref.size for batch in batches for ref in batch.chunks)
     rows_left = sum(ref.rows for batch in batches for ref in batch.chunks)
@@ -189,7 +189,7 @@ def appended(
 def compact(client: Client, job: Compaction, growth: Growth) -> None:
     """A round, as the compaction of an environment runs it."""
     began = time.perf_counter()
-    done = job.run_once(Wish(policy=LagBehindUpper(KEPT_MS), patient=True))
+    done = job.run_once(CompactionRequest(policy=LagBehindUpper(KEPT_MS), patient=True))
     if done.failed:
         raise Determinate(f"compaction: {done.failed[0].reason}")
     growth.rounds_s += time.perf_counter() - began

@@ -17,7 +17,7 @@ from streams.app.compact_once import named, policy_of
 from streams.app.compaction_setup import groups_of
 from streams.app.signals import Stop
 from streams.compaction.merge_execution import Compacted, LostRace
-from streams.compaction.runner import RoundResult, Wish
+from streams.compaction.runner import CompactionRequest, RoundResult
 from streams.errors import Determinate, InvalidUsage
 from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.log import ChunkRef
@@ -100,8 +100,8 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     runner = CliRunner()
     requests: list[Any] = []
 
-    def run(place, wish, collection, master, stopping):
-        requests.append((place.kafka.bootstrap, place.namespace, wish, collection, master))
+    def run(place, request, collection, master, stopping):
+        requests.append((place.kafka.bootstrap, place.namespace, request, collection, master))
         if collection == "ended":
             stopping.set()
         if collection == "broken":
@@ -117,8 +117,8 @@ def test_how_it_ends(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         return runner.invoke(app, ["compact", *arguments]).exit_code
 
     assert code("--brokers", "b:9", "--namespace", "n", "u1", "--since", "5", "--whole") == 0
-    wish = Wish(policy=Until(Timestamp(5)), whole=True, wait_ms=FOLLOW_MS)
-    assert requests[-1] == ("b:9", "n", wish, "u1", None)
+    request = CompactionRequest(policy=Until(Timestamp(5)), whole=True, wait_ms=FOLLOW_MS)
+    assert requests[-1] == ("b:9", "n", request, "u1", None)
     assert code("--brokers", "b:9", "--spark") == 0
     assert requests[-1][4] == ""
     assert code("--brokers", "b:9", "--master", "local[2]") == 0

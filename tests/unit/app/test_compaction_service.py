@@ -13,7 +13,7 @@ from streams.app.service_config import Service
 from streams.app.signals import Stop
 from streams.compaction.collector import Collector
 from streams.compaction.merge_execution import Worker
-from streams.compaction.runner import Compaction, Wish
+from streams.compaction.runner import Compaction, CompactionRequest
 from streams.errors import Determinate
 from streams.ids import Timestamp
 from streams.kafka.memory.logs import MemoryBroker
@@ -131,9 +131,9 @@ def test_a_merge_ends_when_the_process_does() -> None:
         stopped = Compaction(
             one, worker, Collector(one, MemoryRawReader(kafka.store), int), int
         )
-        [failed] = stopped.merge(Wish()).failed
+        [failed] = stopped.merge(CompactionRequest()).failed
         assert "is stopping" in failed.reason
-        assert stopped.merge(Wish(whole=True)).failed == []
+        assert stopped.merge(CompactionRequest(whole=True)).failed == []
         assert one.state(U1).batches.count == 4
 
 
@@ -147,7 +147,7 @@ def test_what_is_stored_and_what_is_due_is_measured() -> None:
         before = measured(one)[U1]
         assert before.batches == 8
         assert 0 < before.debt_bytes <= before.bytes
-        job(kafka, one).merge(Wish())
+        job(kafka, one).merge(CompactionRequest())
         one.sync_group("u1")
         after = measured(one)[U1]
         assert after.batches < 8

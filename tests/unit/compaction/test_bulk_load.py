@@ -8,7 +8,7 @@ import pytest
 from schemas import chunk
 from streams.compaction.collector import Collector
 from streams.compaction.merge_execution import Worker
-from streams.compaction.runner import Compaction, Wish
+from streams.compaction.runner import Compaction, CompactionRequest
 from streams.ids import CollectionId
 from streams.kafka.log import ChunkRef
 from streams.kafka.memory.logs import MemoryBroker
@@ -54,7 +54,7 @@ class World:
             self.busy = moved
             self.hold = self.storage.downgrade(self.hold, frontier(at))
             if at % 30 == 29:
-                done = [self.job.tidy(Wish()), self.job.merge(Wish())]
+                done = [self.job.tidy(CompactionRequest()), self.job.merge(CompactionRequest())]
                 assert [outcome.failed for outcome in done] == [[], []]
 
     def write(self, number: int) -> ChunkRef:

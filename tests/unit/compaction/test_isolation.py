@@ -12,7 +12,7 @@ from streams.compaction import chunk_sizes, plan
 from streams.compaction.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Backoffs
 from streams.compaction.merge_execution import Result, Wanted, Worker
 from streams.compaction.merge_task import FETCH_PIECES, Limits, bucket_count, grouped, pieces
-from streams.compaction.runner import Compaction, Wish
+from streams.compaction.runner import Compaction, CompactionRequest
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef
 from streams.kafka.topics import MAXIMUM_RECORD_BYTES
@@ -54,7 +54,7 @@ def test_a_size_is_a_claim_and_decides_nothing_but_what_is_worth_its_cost(
         small = Worker(one, job.merging.kernel, lambda: "s", limits=Limits(bucket_bytes=64))  # type: ignore[attr-defined]
         for merging in (job.merging, small):
             job_ = Compaction(one, merging, job.collector, lambda: 0)
-            done = job_.run_once(Wish(policy=LagBehindUpper(0), whole=True))
+            done = job_.run_once(CompactionRequest(policy=LagBehindUpper(0), whole=True))
             assert done.failed == []
         assert names(read.snapshot(one, U1, Timestamp(3))[0]) == ["r0", "r1", "r2", "r3"]
         assert one.state(U2).batches.count == 1
@@ -94,7 +94,7 @@ def test_a_record_under_any_key_is_garbage_and_stops_nothing(key: bytes) -> None
     with environment(kafka) as (one, job):
         fill(one, U1, 3)
         kafka.store.partition(one.data_topic(U1), 0).append(0, key, b"x", {})
-        done = job.run_once(Wish(orphans=True))
+        done = job.run_once(CompactionRequest(orphans=True))
         assert done.failed == []
         assert len(done.reclaimed) == 1
         records = kafka.store.partition(one.data_topic(U1), 0).records
@@ -124,7 +124,7 @@ def test_a_chunk_that_is_none_fails_its_own_collection() -> None:
         link(one, refs[:1])
         link(one, refs[1:])
         fill(one, U2, 4)
-        done = job.run_once(Wish(policy=LagBehindUpper(0)))
+        done = job.run_once(CompactionRequest(policy=LagBehindUpper(0)))
         assert [merged.collection for merged in done.compacted] == [U2]
         assert [failure.collection for failure in done.failed] == [U1]
 
@@ -138,7 +138,7 @@ def test_a_chunk_of_another_schema_fails_its_own_collection() -> None:
             [(body, count)] = chunk.encode(wrong, ["name"])
             link(one, one.chunks.write(one.data_topic(U1), [(body, count)], {}))
         fill(one, U2, 4)
-        done = job.run_once(Wish(policy=LagBehindUpper(0)))
+        done = job.run_once(CompactionRequest(policy=LagBehindUpper(0)))
         assert [merged.collection for merged in done.compacted] == [U2]
         assert [failure.collection for failure in done.failed] == [U1]
 
@@ -155,7 +155,7 @@ def test_a_plan_that_fails_is_its_collections_alone(monkeypatch: pytest.MonkeyPa
     with environment(broker(), U1, U2) as (one, job):
         fill(one, U1, 4)
         fill(one, U2, 4)
-        done = job.run_once(Wish())
+        done = job.run_once(CompactionRequest())
         assert [merged.collection for merged in done.compacted] == [U2]
         assert [(failure.collection, failure.reason) for failure in done.failed] == [
             (U1, "ValueError: math domain error")
@@ -177,7 +177,7 @@ def test_a_rollup_that_fails_keeps_no_garbage_and_no_other_group(
     with environment(broker(), U1, U2) as (one, job):
         fill(one, U1, 70)
         fill(one, U2, 70)
-        done = job.run_once(Wish(policy=LagBehindUpper(0)))
+        done = job.run_once(CompactionRequest(policy=LagBehindUpper(0)))
         assert done.rolled_up == ["u2"]
         assert [failure.collection for failure in done.failed] == ["group u1: rollup"]
         assert len(done.reclaimed) == 140
@@ -190,16 +190,18 @@ def test_what_fails_rests_longer_each_time_and_heals_when_the_cause_goes() -> No
         broken = Broken(job.merging)  # type: ignore[arg-type]
         resting = Compaction(one, broken, job.collector, lambda: now[0])  # type: ignore[arg-type]
         fill(one, U1, 4)
-        assert [failure.collection for failure in resting.run_once(Wish()).failed] == [U1]
-        assert resting.run_once(Wish()).failed == []
+        assert [
+            failure.collection for failure in resting.run_once(CompactionRequest()).failed
+        ] == [U1]
+        assert resting.run_once(CompactionRequest()).failed == []
         assert broken.asked == 1
         now[0] += FIRST_PAUSE_MS
-        assert len(resting.run_once(Wish()).failed) == 1
+        assert len(resting.run_once(CompactionRequest()).failed) == 1
         now[0] += FIRST_PAUSE_MS
-        assert resting.run_once(Wish()).failed == []
+        assert resting.run_once(CompactionRequest()).failed == []
         broken.is_broken = False
         now[0] += FIRST_PAUSE_MS
-        assert len(resting.run_once(Wish()).compacted) == 1
+        assert len(resting.run_once(CompactionRequest()).compacted) == 1
 
 
 def test_a_rest_has_an_end_whatever_the_clock_does() -> None:

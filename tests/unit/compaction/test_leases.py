@@ -8,7 +8,7 @@ import pytest
 from streams.compaction.collector import Collector
 from streams.compaction.leases import expiries, sight_of
 from streams.compaction.merge_execution import Worker
-from streams.compaction.runner import Compaction, Wish
+from streams.compaction.runner import Compaction, CompactionRequest
 from streams.ids import Offset, Timestamp
 from streams.kafka.memory.logs import MemoryBroker
 from streams.kafka.memory.records import MemoryRawReader
@@ -50,7 +50,7 @@ class World:
         for _ in range(duration_ms // MAX_TICK_MS):
             self.now_ms += MAX_TICK_MS
             for job in jobs:
-                assert job.tidy(Wish()).failed == []
+                assert job.tidy(CompactionRequest()).failed == []
 
     def upto(self) -> Offset:
         self.storage.shards.sync_group(T1)

@@ -4,7 +4,7 @@ import pytest
 
 from streams.compaction.collector import Collector
 from streams.compaction.merge_execution import Worker
-from streams.compaction.runner import Compaction, Wish
+from streams.compaction.runner import Compaction, CompactionRequest
 from streams.compaction.topic_deletion import QUIET_MS
 from streams.ids import CollectionId
 from streams.kafka.memory.logs import MemoryBroker
@@ -40,7 +40,7 @@ class World:
             collector = Collector(other.shards, records, lambda: self.now_ms)
             worker = Worker(other.shards, Kernel(), lambda: "s")
             job = Compaction(other.shards, worker, collector, lambda: self.now_ms)
-            done = job.tidy(Wish())
+            done = job.tidy(CompactionRequest())
             assert done.failed == []
             return done.removed
 
