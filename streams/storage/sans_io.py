@@ -362,16 +362,16 @@ class CommandGenerators:
         self.directory.check(Command.ACQUIRE, id_, collection)
         if collection is None or collection.is_dropped:
             return useless_read(id_), useless_write(id_)
-        wish = self.asking.wish(id_, Right.READ, self.lease_ms, token)
-        wishes = [wish, self.asking.wish(id_, Right.WRITE, self.lease_ms, token)]
+        event = self.asking.acquire_event(id_, Right.READ, self.lease_ms, token)
+        events = [event, self.asking.acquire_event(id_, Right.WRITE, self.lease_ms, token)]
         is_user_fed = loads(collection.description).is_user_fed
-        outcomes = yield from self._asked(id_, *wishes[: 1 + is_user_fed])
+        outcomes = yield from self._asked(id_, *events[: 1 + is_user_fed])
         fronts = [self.asking.acquired(id_, outcome) for outcome in outcomes]
         read, write = useless_read(id_), useless_write(id_)
         if not fronts[0].is_empty:
-            read = ReadCapability(id_, fronts[0], wish.capability, token)
+            read = ReadCapability(id_, fronts[0], event.capability, token)
         if is_user_fed and not fronts[1].is_empty:
-            write = WriteCapability(id_, fronts[1], wishes[1].capability, token)
+            write = WriteCapability(id_, fronts[1], events[1].capability, token)
         return read, write
 
     def clone(self, capability: Held, lease_ms: int | None) -> Conversation[Held]:

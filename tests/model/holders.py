@@ -45,8 +45,8 @@ def controller(world: World, disk: Disk) -> Process:
         if world.resting or not client.knows(name):
             continue
         upper = client.collection(name).upper
-        wish = hold_at(frontier(max(1, upper.time - world.weather.since_lag + 1)))
-        yield from downgrade(client, name, CapabilityId(f"{name}.read"), wish)
+        desired = hold_at(frontier(max(1, upper.time - world.weather.since_lag + 1)))
+        yield from downgrade(client, name, CapabilityId(f"{name}.read"), desired)
         client.sync(CNT)
         if name in IMPORTS and client.knows(CNT):
             done = client.collection(CNT).upper

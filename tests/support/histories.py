@@ -104,13 +104,13 @@ def bodies(draw: st.DrawFn, state: State, number: int) -> Body:
         case 1 | 2:
             right = Right.WRITE if capability in {"w", "x"} else Right.READ
             lease = draw(st.sampled_from([None, None, 500, 60_000]))
-            wish = draw(st.none() | st.integers(0, 60).map(Timestamp))
+            hold_from = draw(st.none() | st.integers(0, 60).map(Timestamp))
             plan = draw(st.none() | st.just(state.upto))
             return Acquire(
                 collection=id_,
                 capability=capability,
                 right=right,
-                frontier=wish,
+                frontier=hold_from,
                 lease_ms=lease,
                 plan=plan,
                 token=token_of(collection, capability),

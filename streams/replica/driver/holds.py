@@ -49,7 +49,7 @@ class HoldMover:
                 for flow in scheduler.flows.values()
                 for event in moves(
                     flow,
-                    self._wish(flow),
+                    self._desired_since(flow),
                     self._states(flow),
                     may_write=scheduler.may_write,
                 )
@@ -69,7 +69,7 @@ class HoldMover:
                 continue
         return states
 
-    def _wish(self, flow: Dataflow) -> Antichain | None:
+    def _desired_since(self, flow: Dataflow) -> Antichain | None:
         """The earliest time that a restart could need (rule 17); None: leave the holds."""
         if flow.own is None or flow.phase is Phase.STARTING or flow.build is not None:
             return None  # holds do not move before a hydration is done
@@ -83,7 +83,7 @@ class HoldMover:
 
 def moves(
     flow: Dataflow,
-    wish: Antichain | None,
+    desired_since: Antichain | None,
     groups: Mapping[str, State],
     *,
     may_write: bool = True,
@@ -97,13 +97,13 @@ def moves(
         group = groups.get(imported.group)
         if group is None or imported.collection not in group.collections:
             continue
-        body = own_move(flow, imported, wish, group)
+        body = own_move(flow, imported, desired_since, group)
         if body is not None:
             events.append((imported.group, body))
         shared = group.collections[imported.collection].capabilities.get(imported.hold)
-        if not may_write or shared is None or wish is None:
+        if not may_write or shared is None or desired_since is None:
             continue
-        kept = wish.meet(needed_since(flow))
+        kept = desired_since.meet(needed_since(flow))
         if gains(shared, kept):
             events.append((imported.group, downgrade(imported, imported.hold, kept)))
     return events
@@ -118,18 +118,18 @@ def needed_since(flow: Dataflow) -> Antichain:
 
 
 def own_move(
-    flow: Dataflow, read: ImportDescription, wish: Antichain | None, group: State
+    flow: Dataflow, read: ImportDescription, desired_since: Antichain | None, group: State
 ) -> Acquire | Downgrade | None:
     """The move of this replica's hold on an import; None while there is little to gain."""
     name = flow.holds[read.collection]
     hold = group.collections[read.collection].capabilities.get(name)
     if hold is None:
-        return acquire(flow, read, group.upto, wish)
+        return acquire(flow, read, group.upto, desired_since)
     plan = later(hold, plan_of(flow, read, group))
-    moved = wish is not None and gains(hold, wish)
+    moved = desired_since is not None and gains(hold, desired_since)
     if not (moved or frees(hold, plan, group) or is_due(hold, group)):
         return None
-    return downgrade(read, name, wish or frontier(MINIMUM_TIME), plan)
+    return downgrade(read, name, desired_since or frontier(MINIMUM_TIME), plan)
 
 
 def downgrade(
@@ -140,14 +140,17 @@ def downgrade(
 
 
 def acquire(
-    flow: Dataflow, read: ImportDescription, plan: Offset, wish: Antichain | None = None
+    flow: Dataflow,
+    read: ImportDescription,
+    plan: Offset,
+    desired_since: Antichain | None = None,
 ) -> Acquire:
     """Return the event that acquires this replica's hold on an import."""
     return Acquire(
         collection=read.collection,
         capability=flow.holds[read.collection],
         right=Right.READ,
-        frontier=None if wish is None else wish.time,
+        frontier=None if desired_since is None else desired_since.time,
         lease_ms=LEASE_MS,
         plan=plan,
     )
@@ -166,9 +169,9 @@ def later(hold: Capability, plan: Offset | None) -> Offset | None:
     return max(offsets, default=None)
 
 
-def gains(hold: Capability, wish: Antichain) -> bool:
+def gains(hold: Capability, desired_since: Antichain) -> bool:
     """Whether the move releases times."""
-    return hold.frontier.strictly_precedes(wish)
+    return hold.frontier.strictly_precedes(desired_since)
 
 
 def frees(hold: Capability, plan: Offset | None, group: State) -> bool:

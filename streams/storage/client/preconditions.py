@@ -127,7 +127,7 @@ class CapabilityConditions:
             raise FencedCapability(capability.id)
         return collection
 
-    def wish(
+    def acquire_event(
         self, id_: CollectionId, right: Right, lease_ms: int | None, token: str
     ) -> Acquire:
         """Return an event that creates a capability."""

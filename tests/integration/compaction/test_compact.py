@@ -198,11 +198,11 @@ def test_spark_submit_compacts(place: Place, tmp_path: Path) -> None:
     client.write_text("socket.keepalive.enable = true\n")
     submit = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit")]
     reach = ["--brokers", place.bootstrap, "--client", f"@{client}", "--spark"]
-    wish = ["--namespace", place.namespace, "--whole", "--since", "8", "--json", "u1"]
+    options = ["--namespace", place.namespace, "--whole", "--since", "8", "--json", "u1"]
     with java_for_spark():  # on a machine without Java too
         variables = {"PYSPARK_PYTHON": sys.executable, "JAVA_HOME": os.environ["JAVA_HOME"]}
         done = subprocess.run(
-            [*submit, "streams/app/compact.py", *reach, *wish],
+            [*submit, "streams/app/compact.py", *reach, *options],
             cwd=ROOT,
             env=SOON_THERE | variables,
             capture_output=True,
