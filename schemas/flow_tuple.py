@@ -97,7 +97,9 @@ def element(value: object) -> Element:
             try:
                 return float(value)
             except OverflowError as error:
-                raise MalformedTuple(f"no double holds {value}") from error
+                raise MalformedTuple(
+                    f"expected a number in the range of a double, actual {value}"
+                ) from error
         case Mapping() | list() | tuple():
             return compact(value)
         case _:

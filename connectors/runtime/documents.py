@@ -227,7 +227,10 @@ def parsed(text: str | None) -> flow_tuple.Element:
     value = None if text is None else read(text.encode())
     is_infinite = isinstance(value, float) and not math.isfinite(value)
     if text is not None and (is_infinite or isinstance(value, Decimal)):
-        raise ValueError(f"no double holds {text[:SHOWN]}, of {len(text)} characters")
+        raise ValueError(
+            f"expected a number in the range of a double, actual {text[:SHOWN]},"
+            f" of {len(text)} characters"
+        )
     return flow_tuple.element(value)
 
 

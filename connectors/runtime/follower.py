@@ -78,7 +78,7 @@ class CollectionFollower:
             state = self._shards.state(collection)
         if state is None:
             raise InvalidUsage(
-                f"collection {collection} is not there: name one that can be read"
+                f"collection {collection} does not exist: name one that can be read"
             )
         return state
 
@@ -102,7 +102,9 @@ class CollectionFollower:
         times: dict[CollectionId, Timestamp] = {}
         for collection, outcome in zip(self.collections, outcomes, strict=True):
             if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
-                raise InvalidUsage(f"collection {collection} cannot be held: {outcome}")
+                raise InvalidUsage(
+                    f"collection {collection}: expected a hold of its history, actual {outcome}"
+                )
             times[collection] = outcome.frontier.time
         return times
 
@@ -150,7 +152,7 @@ class CollectionFollower:
         ):
             if not isinstance(outcome, Dropped):
                 raise Indeterminate(
-                    f"collection {collection}: expected no hold any more: {outcome}"
+                    f"collection {collection}: expected its hold to be dropped, actual {outcome}"
                 )
         return held_collections
 

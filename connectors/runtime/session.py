@@ -420,15 +420,16 @@ def check_held(
     held, upper = between
     if min(frontiers) <= held:
         raise Forgotten(
-            f"{place} holds {collection} before {min(frontiers)}, and changes before {held}"
-            " are compacted away: another session of the task has gone on since, or was in"
-            f" another endpoint, or the hold was dropped: {WRITTEN_AGAIN}"
+            f"{place}: expected {collection} at frontier {held} or later, since changes before"
+            f" it are compacted, actual {min(frontiers)}: another session of the task committed"
+            " later, or wrote another endpoint, or the hold was dropped:"
+            f" {WRITTEN_AGAIN}"
         )
     if max(frontiers) > upper:
         raise EndpointAhead(
-            f"{place} holds {collection} before {max(frontiers)}, and the collection is"
-            f" complete before {upper} alone: it is not the one that was written there, or"
-            f" it was put back to an earlier state: {WRITTEN_AGAIN}"
+            f"{place}: expected {collection} at frontier {upper} or earlier, where the collection"
+            f" ends, actual {max(frontiers)}: the endpoint was written from another collection,"
+            f" or the collection was restored to an earlier state: {WRITTEN_AGAIN}"
         )
 
 

@@ -130,10 +130,10 @@ def refuse_reshaped(before: Json, after: Json, name: str) -> None:
         return
     if numbers[0] == numbers[1]:
         raise InvalidStatement(
-            f"{what} of {name} changes, and its table is of another shape",
-            "rows that are there are kept as they are",
-            f"BACKFILL = {int(str(numbers[0])) + 1} in the same statement has the table made"
-            " and written again; or name another one",
+            f"{what} of {name} does not match the existing table",
+            "the existing rows of a table are kept, so its key and DELTA UPDATES cannot change",
+            f"add BACKFILL = {int(str(numbers[0])) + 1} to the statement to re-create and rewrite"
+            " the table, or name another table",
         )
 
 

@@ -222,9 +222,9 @@ def rebase(statement: CreateRebase, text: str, catalog: Catalog) -> Item:
     read = readable(statement.relation, catalog)
     if timeline(read, catalog.items) != "event":
         raise InvalidStatement(
-            f"{read.name} cannot be rebased: it has times of the clock already",
-            "expected a source with a WATERMARK, or a view over such",
-            f"read {read.name} as it is, together with other collections of that timeline",
+            f"{read.name} cannot be rebased: it is already on the timeline of the clock",
+            "expected a source with a WATERMARK, or a view over one",
+            f"read {read.name} directly: it can be joined with other collections of that timeline",
         )
     return Item(
         id=catalog.next_id("rebase"),

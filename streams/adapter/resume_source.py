@@ -127,9 +127,9 @@ def _refuse_over_limit(item: Item, status: Status | None) -> None:
     if status is not None and status.message.startswith(OVER_LIMIT):
         raise InvalidStatement(
             f"source {item.name} is stopped by its ERROR LIMIT, not by its topic",
-            "it goes on where it stands",
-            f"ALTER SOURCE {item.name} SET (ERROR LIMIT ...) begins a new count, and"
-            " ERROR LIMIT NONE has none",
+            "it continues from its current offsets, so nothing has to be skipped",
+            f"ALTER SOURCE {item.name} SET (ERROR LIMIT ...) continues it with a new count;"
+            " ERROR LIMIT NONE removes the limit",
         )
 
 

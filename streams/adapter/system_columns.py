@@ -148,7 +148,7 @@ def select_only(name: str) -> InvalidStatement:
     """Return the error for a system relation where a collection is needed."""
     relation = name.casefold().removeprefix(SCHEMA)
     return InvalidStatement(
-        f"{SCHEMA}{relation} can be read by SELECT alone",
-        "it says what is known now, and has no history that could be followed",
+        f"{SCHEMA}{relation} can be read only by SELECT",
+        "a system relation has the current state, without a history to follow",
         f"create a source over the topic NAMESPACE.system.{relation}, and read that",
     )

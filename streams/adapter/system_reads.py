@@ -61,9 +61,9 @@ def refuse_as_of(tables: Sequence[SystemTable], as_of: Timestamp | None) -> None
     """Errors: InvalidStatement for a system relation that is read AS OF a time."""
     if tables and as_of is not None:
         raise InvalidStatement(
-            f"{tables[0].id} cannot be read at {as_of}",
-            "it says what is known now, and keeps no history",
-            "leave AS OF out",
+            f"{tables[0].id} cannot be read AS OF {as_of}",
+            "a system relation has the current state, without history",
+            "leave out AS OF",
         )
 
 

@@ -79,11 +79,11 @@ class OnSpark:
     def check(self) -> None:
         """Errors: typer.BadParameter for options that do not fit together."""
         if self.store and "://" not in self.store:
-            raise typer.BadParameter("--store: expected a URI, as file:///shared, got a path")
+            raise typer.BadParameter("--store: expected a URI, as file:///shared, actual a path")
         if self.cache and not self.store:
-            raise typer.BadParameter("--cache is of no use without --store URI")
+            raise typer.BadParameter("--cache needs --store URI: add it")
         if self.cache and not self.cache.startswith("/"):
-            raise typer.BadParameter("--cache: expected an absolute path, got a relative one")
+            raise typer.BadParameter("--cache: expected an absolute path, actual a relative one")
 
     @property
     def spark_settings(self) -> Mapping[str, str]:
@@ -96,7 +96,7 @@ def chosen_settings(pairs: list[str]) -> Mapping[str, str]:
     settings = named(pairs)
     for name in settings:
         if not name.startswith("spark."):
-            raise typer.BadParameter(f"--conf: expected spark.NAME=VALUE, got {name[:60]!r}")
+            raise typer.BadParameter(f"--conf: expected spark.NAME=VALUE, actual {name[:60]!r}")
         if name in KEPT:
             raise typer.BadParameter(f"--conf: {name} cannot be set: {KEPT[name]}")
     return settings

@@ -260,16 +260,19 @@ def _expect_topics(reach: Reach, records: Sequence[OutRecord]) -> None:
 def _expect_topic(reach: Reach, broker: KafkaBroker, topic: Topic, partition: int) -> None:
     info = broker.topics.describe(topic)
     if topic.startswith(f"{reach.namespace}."):
-        raise InvalidUsage(f"topic {topic!r} is Slackwater's own: dead letters go to others")
+        raise InvalidUsage(
+            f"topic {topic!r} belongs to the environment: expected one outside of the namespace"
+            f" {reach.namespace}: choose another topic"
+        )
     if info is None:
         raise InvalidUsage(
-            f"no topic {topic!r} at {reach.kafka.bootstrap}: 'slackwater topic create"
-            f" {topic}' creates it"
+            f"no topic {topic!r} at {reach.kafka.bootstrap}: create it with 'slackwater topic"
+            f" create {topic}'"
         )
     if partition >= info.partitions:
         raise InvalidUsage(
-            f"topic {topic!r} has {info.partitions} partitions, and dead letters are of"
-            f" partition {partition}: use --to, which partitions by key"
+            f"topic {topic!r}: expected partition {partition}, which dead letters came from,"
+            f" actual {info.partitions} partitions: use --to, which partitions by key"
         )
 
 

@@ -100,7 +100,7 @@ def run(  # noqa: PLR0913  the options of a command, each by name
         slackwater materialize run shop.yaml --backfill spark --master 'local[4,4]' --ranges 16
     """
     if backfill is None and (master or ranges is not None):
-        raise typer.BadParameter("--master and --ranges are of --backfill spark: add it")
+        raise typer.BadParameter("--master and --ranges need --backfill spark: add it")
     if log_format == JSON:
         configure(log_format, "materialize", sys.stderr)  # reports are on standard output
     spark = {"by": backfill, "master": master or None, "ranges": ranges} if backfill else {}

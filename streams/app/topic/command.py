@@ -199,7 +199,7 @@ def delete(
         name = cluster.expect(topic)
         if cluster.is_ours(name):
             raise InvalidUsage(
-                f"topic {topic!r} is Slackwater's own: drop the source, view or sink that it"
+                f"topic {topic!r} belongs to the environment: drop the source, view or sink that it"
                 " belongs to"
             )
         if not yes:

@@ -21,16 +21,19 @@ SMALL_TABLES = ("materializations.", "materialize.")
 def refuse_reserved(name: str) -> None:
     """Check the name of a collection or a group. Errors: InvalidUsage for a reserved one."""
     if name == REGISTRY:
-        raise InvalidUsage(f"{REGISTRY} is the registry of ids: choose another name")
+        raise InvalidUsage(f"{REGISTRY} is reserved for the registry of ids: choose another name")
     if name.startswith(ENTRY):
-        raise InvalidUsage(f"{name}: names with {ENTRY} are the registry's: choose another")
+        raise InvalidUsage(
+            f"{name}: names that begin with {ENTRY} are reserved for the registry: choose another"
+            " name"
+        )
     if name.startswith(SMALL_TABLES):
         raise InvalidUsage(
-            f"{name}: names with {' and '.join(SMALL_TABLES)} are those of the system's tables:"
-            " choose another name"
+            f"{name}: names that begin with {' or '.join(SMALL_TABLES)} are reserved for tables"
+            " of the system: choose another name"
         )
     if CATALOG_ID.fullmatch(name):
         raise InvalidUsage(
-            f"{name}: s, u, r, k or e and a number name the catalog's sources, views,"
-            " rebases, sinks and dead letters: choose another name"
+            f"{name}: names of s, u, r, k or e and a number are reserved for the catalog's"
+            " sources, views, rebases, sinks and dead letters: choose another name"
         )

@@ -91,7 +91,7 @@ def test_rows_of_an_output_topic_are_decoded(run, broker: EmbeddedBroker, name: 
     producer.send(Topic(name), rows.encode_rows(schema, [pa.array(["NL"])])[0].as_py())
     (shown,) = run("consume", name, "--namespace", namespace)
     assert shown["value"] == {"country": "NL"}
-    assert "Slackwater's own" in error_of(
+    assert "belongs to the environment" in error_of(
         run("delete", schemas, "--namespace", namespace, "--yes", code=1)
     )
     assert schemas not in {topic["topic"] for topic in run("list", "--namespace", namespace)}

@@ -102,7 +102,7 @@ def test_the_picture_has_the_work_too(env, replica) -> None:
     [
         ("EXPLAIN ANALYZE orders", "orders is a source"),
         ("EXPLAIN ANALYZE nothing", "nothing does not exist"),
-        ("EXPLAIN ANALYZE slackwater.peeks", "slackwater.peeks can be read by SELECT alone"),
+        ("EXPLAIN ANALYZE slackwater.peeks", "slackwater.peeks can be read only by SELECT"),
         ("EXPLAIN ANALYZE SELECT 1", "expected the name of a materialized view, which runs"),
     ],
 )

@@ -208,7 +208,7 @@ def test_a_key_that_is_reset_is_that_of_the_definition(
     env.rows(SHOP.replace("'totals'", "'totals', KEY (total)"))
     assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["total"]
     failed = env.fails("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
-    assert failed.message == "KEY (id) of totals changes, and its table is of another shape"
+    assert failed.message == "KEY (id) of totals does not match the existing table"
     assert failed.hint.startswith("BACKFILL = 1 in the same statement")
     env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals SET (KEY (id), BACKFILL 1)")
     env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
@@ -321,15 +321,15 @@ def test_an_altered_option_is_judged_by_its_connector(
         ),
         (
             "ALTER BINDING totals SET (KEY (total))",
-            "KEY (total) of totals changes, and its table is of another shape",
+            "KEY (total) of totals does not match the existing table",
         ),
         (
             "ALTER BINDING totals SET (DELTA UPDATES)",
-            "DELTA UPDATES of totals changes, and its table is of another shape",
+            "DELTA UPDATES of totals does not match the existing table",
         ),
         (
             "ALTER BINDING orders RESET (DELTA UPDATES)",
-            "DELTA UPDATES of orders changes, and its table is of another shape",
+            "DELTA UPDATES of orders does not match the existing table",
         ),
         ("ADD totals (TABLE 't')", "shop binds totals already"),
         ("ADD nothing (TABLE 't')", "nothing does not exist"),

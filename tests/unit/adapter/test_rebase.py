@@ -79,7 +79,7 @@ def test_it_is_described_again_at_a_restart(env, both):
     [
         (
             "CREATE REBASE r OF orders",
-            "orders cannot be rebased: it has times of the clock already",
+            "orders cannot be rebased: it is already on the timeline of the clock",
             "read orders as it is",
         ),
         ("CREATE REBASE r OF rebased", "rebased cannot be rebased", "read rebased as it is"),

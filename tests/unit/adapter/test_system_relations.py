@@ -173,7 +173,7 @@ def test_what_is_said_of_no_object_is_left_out(env, replica) -> None:
 def test_a_view_over_them_is_refused(env, replica, statement: str) -> None:
     done = env.sql(statement)[-1]
     assert isinstance(done, Failed)
-    assert done.message == "slackwater.frontiers can be read by SELECT alone"
+    assert done.message == "slackwater.frontiers can be read only by SELECT"
 
 
 def test_they_are_read_as_of_now(env, replica) -> None:

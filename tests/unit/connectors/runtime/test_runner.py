@@ -356,7 +356,7 @@ def test_a_place_that_is_ahead_of_its_collection_is_refused(world: World) -> Non
     world.collections.create("u2", ORDERS)
     world.collections.append("u1", 15, [("fr", 5, 14, 1)])
     world.collections.append("u2", 30)
-    error = r"revenue holds u1 before 21, and the collection is complete before 15 alone: .*"
+    error = r"revenue: expected u1 at frontier 15 or earlier, .*, actual 21: .*"
     with pytest.raises(InvalidUsage, match=f"{error}raise the binding's backfill"):
         world.runner().run()
     world.bindings = [
