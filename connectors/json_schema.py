@@ -88,7 +88,7 @@ def _listed(
     named = kinds if isinstance(kinds, list) else [kinds]
     wanted = [kind for kind in named if isinstance(kind, str) and kind in KINDS]
     if wanted and not any(KINDS[kind](value) for kind in wanted):
-        yield f"{what}: expected {' or '.join(wanted)}, found {NAMES[type(value)]}"
+        yield f"{what}: expected {' or '.join(wanted)}, actual {NAMES[type(value)]}"
         return
     yield from _bounded(schema, value, what)
     if isinstance(value, dict):

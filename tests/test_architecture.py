@@ -465,7 +465,7 @@ def wrong_decisions(text: str) -> Iterator[str]:
     for number, _, status in indexed:
         later = re.findall(r"D(\d+)", status)
         if not STATUS.fullmatch(status) or not all(int(number) < int(n) for n in later):
-            yield f"D{number}: expected a status, and later ids in it, found {status!r}"
+            yield f"D{number}: expected a status, and later ids in it, actual {status!r}"
         yield from (f"D{number}: there is no D{n}" for n in later if int(n) not in titles)
 
 

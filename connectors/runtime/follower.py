@@ -1,8 +1,8 @@
 """Follows collections: holds unwritten history, reports uppers, reads intervals.
 
 A task has one critical read capability on each collection, named after both, so that the next
-session finds it after any crash. It stays just before what the endpoint has, and is released
-only when the task is dropped.
+session finds it after any crash. Its frontier stays just before the frontier of the endpoint,
+and it is released only when the task is dropped.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,7 +109,7 @@ class CollectionFollower:
         return times
 
     def release(self, frontiers: Mapping[CollectionId, Timestamp]) -> None:
-        """Give up the changes before these frontiers, which the endpoint has."""
+        """Allow compaction of the changes before these frontiers: the endpoint has them."""
         moves: list[tuple[str, Body]] = [
             (
                 self._shards.group_of(collection),
@@ -125,9 +125,9 @@ class CollectionFollower:
         self._shards.submit(moves)
 
     def drop(self) -> tuple[CollectionId, ...]:
-        """Give up all holds; return the collections that were held.
+        """Drop all holds; return the collections that were held.
 
-        One that was dropped holds nothing. Errors: InvalidUsage if there is none of an id;
+        A dropped collection has no hold. Errors: InvalidUsage if a collection does not exist;
         Indeterminate.
         """
         present = [
@@ -152,7 +152,8 @@ class CollectionFollower:
         ):
             if not isinstance(outcome, Dropped):
                 raise Indeterminate(
-                    f"collection {collection}: expected its hold to be dropped, actual {outcome}"
+                    f"collection {collection}: expected its hold to be dropped, actual"
+                    f" {outcome}"
                 )
         return held_collections
 

@@ -1,9 +1,9 @@
 """One session of a task: from the endpoint's checkpoint on, transaction after transaction.
 
-A transaction is read and cut while the one before is being committed. Its changes are held
-until the endpoint has confirmed them, so a session that dies at any moment loses nothing: the
-next one asks the endpoint how far it is. A task of several shards has as many streams, which
-write the same transaction, each the rows of its keys.
+A transaction is read and cut while the previous one is being committed. The history of its
+changes is held until the endpoint has confirmed them, so a session may crash at any moment: the
+next one resumes from the endpoint's checkpoint. A task of several shards has as many streams,
+which write the same transaction, each the rows of its keys.
 """
 
 import json
@@ -427,9 +427,9 @@ def check_held(
         )
     if max(frontiers) > upper:
         raise EndpointAhead(
-            f"{place}: expected {collection} at frontier {upper} or earlier, where the collection"
-            f" ends, actual {max(frontiers)}: the endpoint was written from another collection,"
-            f" or the collection was restored to an earlier state: {WRITTEN_AGAIN}"
+            f"{place}: expected {collection} at frontier {upper} or earlier, where the"
+            f" collection ends, actual {max(frontiers)}: the endpoint was written from another"
+            f" collection, or this one was restored to an earlier state: {WRITTEN_AGAIN}"
         )
 
 

@@ -125,11 +125,12 @@ def untrusted(error: object) -> str | None:
     match error:
         case ssl.SSLCertVerificationError(verify_message=why):
             return (
-                "expected a certificate of the endpoint that is trusted and valid, got one that"
-                f" is not ({why}): give its authority in ca_file, or have it renewed there"
+                "expected a certificate of the endpoint that is trusted and valid,"
+                f" actual one that is not ({why}): give its authority in ca_file, or have it"
+                " renewed there"
             )
         case ssl.SSLError(reason="WRONG_VERSION_NUMBER" | "RECORD_LAYER_FAILURE"):
-            return "expected TLS of the endpoint, got something else: write http in its url"
+            return "expected TLS of the endpoint, actual something else: write http in its url"
         case _:
             return None
 

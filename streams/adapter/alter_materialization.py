@@ -106,7 +106,7 @@ def refuse_lower(before: Json, after: Json, name: str) -> None:
     )
     if isinstance(last, int) and isinstance(number, int) and number < last:
         raise InvalidStatement(
-            f"option {BACKFILL.upper()} of {name}: expected at least {last}, found {number}",
+            f"option {BACKFILL.upper()} of {name}: expected at least {last}, actual {number}",
             "each new number rewrites the table once",
             f"{BACKFILL.upper()} = {last + 1} rewrites it",
         )
@@ -132,8 +132,8 @@ def refuse_reshaped(before: Json, after: Json, name: str) -> None:
         raise InvalidStatement(
             f"{what} of {name} does not match the existing table",
             "the existing rows of a table are kept, so its key and DELTA UPDATES cannot change",
-            f"add BACKFILL = {int(str(numbers[0])) + 1} to the statement to re-create and rewrite"
-            " the table, or name another table",
+            f"add BACKFILL = {int(str(numbers[0])) + 1} to the statement to re-create"
+            " and rewrite the table, or name another table",
         )
 
 

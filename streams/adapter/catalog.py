@@ -347,7 +347,7 @@ class Catalog:
 
     def _objection_to_create(self, item: Item) -> str:
         if item.number != self.last_number + 1:
-            return f"expected the number {self.last_number + 1}, got the id {item.id}"
+            return f"expected the number {self.last_number + 1}, actual the id {item.id}"
         letters = item.dead_letters
         for new_item in (item,) if letters is None else (item, letters):
             taken = self.find(new_item.name)
@@ -379,7 +379,7 @@ class Catalog:
             return f"no source {body.id}"
         expected = source.start.generation + 1
         if body.start.generation != expected:
-            return f"expected generation {expected}, got {body.start.generation}"
+            return f"expected generation {expected}, actual {body.start.generation}"
         return ""
 
     def _objection_to_bad_messages(self, body: BadMessages) -> str:
@@ -387,7 +387,7 @@ class Catalog:
         if source is None:
             return f"no source {body.id}"
         if body.revision != source.revision + 1:
-            return f"expected revision {source.revision + 1}, got {body.revision}"
+            return f"expected revision {source.revision + 1}, actual {body.revision}"
         letters = self._altered(body).dead_letters
         taken = None if letters is None else self.find(letters.name)
         if letters is not None and taken is not None and taken.id != letters.id:

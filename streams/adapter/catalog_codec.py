@@ -141,7 +141,7 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
         case _:
             event = cluster_event(name, record)
             if event is None:
-                raise Corrupt(f"expected a catalog event, got a record of schema {name}")
+                raise Corrupt(f"expected a catalog event, actual a record of schema {name}")
             return event
 
 

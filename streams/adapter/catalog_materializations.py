@@ -91,7 +91,9 @@ class Materializations:
                     materialization.id not in self.live
                     and materialization.number != next_number
                 ):
-                    return f"expected the number {next_number}, got the id {materialization.id}"
+                    return (
+                        f"expected the number {next_number}, actual the id {materialization.id}"
+                    )
                 return ""
             case Unmaterialize(key):
                 return "" if key in self.live else f"no materialization {key}"

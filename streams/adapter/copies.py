@@ -122,7 +122,7 @@ def _of_a_replica(read: Readable) -> Item:
     if isinstance(read, Item):
         return read
     raise InvalidStatement(
-        f"COPY by a replica expected an object, found {SCHEMA}{read.name}",
+        f"COPY by a replica expected an object, actual {SCHEMA}{read.name}",
         "the coordinator alone has the system relations",
         "leave out REPLICA",
     )

@@ -224,7 +224,8 @@ def rebase(statement: CreateRebase, text: str, catalog: Catalog) -> Item:
         raise InvalidStatement(
             f"{read.name} cannot be rebased: it is already on the timeline of the clock",
             "expected a source with a WATERMARK, or a view over one",
-            f"read {read.name} directly: it can be joined with other collections of that timeline",
+            f"read {read.name} directly: it can be joined with other collections of"
+            " that timeline",
         )
     return Item(
         id=catalog.next_id("rebase"),

@@ -106,7 +106,7 @@ def refuse_backfill(backfill: Json) -> None:
         )
     if backfill["by"] != SPARK:
         raise InvalidStatement(
-            f"BACKFILL BY: expected SPARK, found {backfill['by']}",
+            f"BACKFILL BY: expected SPARK, actual {backfill['by']}",
             hint="left out, the service writes the initial contents itself",
         )
 
@@ -193,7 +193,9 @@ def configured(value: Value, name: str) -> Json:
         raise InvalidStatement(f"option {name.upper()}: expected JSON: {error}") from error
     if not isinstance(document, dict):
         kind = type(document).__name__
-        raise InvalidStatement(f"option {name.upper()}: expected a JSON object, found a {kind}")
+        raise InvalidStatement(
+            f"option {name.upper()}: expected a JSON object, actual a {kind}"
+        )
     return document
 
 

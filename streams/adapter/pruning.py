@@ -22,7 +22,7 @@ class Allowance:
         """Say that so many bytes are to be fetched. Errors: InvalidStatement."""
         if self.taken + size > self.most:
             raise too_much(
-                f"expected at most {self.most >> 20} MiB of rows at a time, got more"
+                f"expected at most {self.most >> 20} MiB of rows at a time, actual more"
             )
 
     def take(self, size: int) -> None:

@@ -118,7 +118,7 @@ def refusing(limits: Limits) -> Iterator[None]:
         raise too_much_disk(limits, WORKING) from error
     except AnswerTooLarge as error:
         mib = error.most_bytes >> 20
-        raise too_much(f"expected at most {mib} MiB of rows at a time, got more") from error
+        raise too_much(f"expected at most {mib} MiB of rows at a time, actual more") from error
     except (EvaluationFailed, StatementRefused, KernelFailed) as error:
         lines = [line for line in without_hash(str(error)).splitlines() if line]
         if any(_DISK_SETTING in line for line in lines):

@@ -195,7 +195,7 @@ class Server:
                 with self._progressing():
                     self._in_session(self.answering, exchange, text)
             else:
-                message = f"expected {length} bytes of statements, got {len(text)}"
+                message = f"expected {length} bytes of statements, actual {len(text)}"
                 exchange.answer(HTTPStatus.BAD_REQUEST, {"error": message})
 
     def _in_session(

@@ -78,7 +78,7 @@ class Sessions:
         """
         if not TOKEN.fullmatch(token):
             raise InvalidUsage(
-                "session: expected a token of 1 to 128 letters, digits and . _ ~ -, got"
+                "session: expected a token of 1 to 128 letters, digits and . _ ~ -, actual"
                 f" {len(token)} characters"
             )
         now = self._clock()
@@ -108,7 +108,9 @@ def session_of(
     """
     for time in times.values():
         if time is not None and not TIME.fullmatch(time):
-            raise InvalidUsage(f"session: expected a time in milliseconds, got {time[:32]!r}")
+            raise InvalidUsage(
+                f"session: expected a time in milliseconds, actual {time[:32]!r}"
+            )
     session = Session() if token is None else sessions.get(token)
     for timeline, time in times.items():
         if time is not None:

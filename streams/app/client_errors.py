@@ -75,7 +75,7 @@ def _unreached(url: str, reason: object) -> str:
 
 def not_a_coordinator(url: str, came: str) -> str:
     """Return what is wrong with a URL at which something else answers."""
-    return f"expected a coordinator at {url}, got {came}: check the host and the port"
+    return f"expected a coordinator at {url}, actual {came}: check the host and the port"
 
 
 def _refused(url: str, cause: urllib.error.HTTPError, *, has_password: bool) -> str:
@@ -84,8 +84,8 @@ def _refused(url: str, cause: urllib.error.HTTPError, *, has_password: bool) -> 
     if code == http.HTTPStatus.UNAUTHORIZED:
         came = "another one" if has_password else "none"
         return (
-            f"the coordinator at {url} refused the request: expected the password, got {came}:"
-            f" {PASSWORD}"
+            f"the coordinator at {url} refused the request: expected the password,"
+            f" actual {came}: {PASSWORD}"
         )
     try:
         error = json.loads(said)["error"]
@@ -101,33 +101,39 @@ def _certificate(url: str, cause: ssl.SSLCertVerificationError) -> str:
     start = f"expected a certificate of the coordinator at {url}"
     match cause.verify_code:
         case code if code in OTHER_NAME:
-            return f"{start} for {host}, got one for another name: use the name that it is for"
+            return (
+                f"{start} for {host}, actual one for another name: use the name that it is for"
+            )
         case code if code == EXPIRED:
-            return f"{start} that is valid now, got one that has expired: have it renewed there"
+            return (
+                f"{start} that is valid now, actual one that has expired: have it renewed there"
+            )
         case code if code == NOT_YET:
-            return f"{start} that is valid now, got one that is not valid yet: check the clocks"
+            return (
+                f"{start} that is valid now, actual one that is not valid yet: check the clocks"
+            )
         case _:
             why = cause.verify_message
-            return f"{start} that is trusted, got one that is not ({why}): {AUTHORITY}"
+            return f"{start} that is trusted, actual one that is not ({why}): {AUTHORITY}"
 
 
 def _tls(url: str, cause: ssl.SSLError) -> str:
     if cause.reason in _NO_TLS:
         return (
-            f"expected TLS at {url}, got something else: if the coordinator speaks none, write"
-            f" {_with_scheme(url, 'http')}"
+            f"expected TLS at {url}, actual something else: if the coordinator speaks"
+            f" none, write {_with_scheme(url, 'http')}"
         )
     came = _ALERTS.get(cause.reason or "")
     if came is not None:
         expected = f"the coordinator at {url} expected a certificate of this client"
-        return f"{expected}, got {came}: {CLIENT}"
-    return f"expected TLS with the coordinator at {url}, got {one_line(str(cause))}"
+        return f"{expected}, actual {came}: {CLIENT}"
+    return f"expected TLS with the coordinator at {url}, actual {one_line(str(cause))}"
 
 
 def _closed(url: str) -> str:
     came = (
-        f"expected an answer of a coordinator at {url}, got a connection that was closed: if it"
-        " has just ended, try again when it is back"
+        f"expected an answer of a coordinator at {url}, actual a connection that was"
+        " closed: if it has just ended, try again when it is back"
     )
     if urlsplit(url).scheme == "https":
         return f"{came}, else check the host and the port"
@@ -138,8 +144,8 @@ def _no_http(url: str) -> str:
     if urlsplit(url).scheme == "https":
         return not_a_coordinator(url, "something that is not HTTP")
     return (
-        f"expected HTTP of a coordinator at {url}, got something else: if it speaks TLS, write"
-        f" {_with_scheme(url, 'https')}, else check the host and the port"
+        f"expected HTTP of a coordinator at {url}, actual something else: if it speaks"
+        f" TLS, write {_with_scheme(url, 'https')}, else check the host and the port"
     )
 
 

@@ -94,7 +94,7 @@ def named(pairs: list[str]) -> dict[str, str]:
     for number, (name, equals, _) in enumerate(split, 1):
         if not equals or not name.strip():
             raise typer.BadParameter(
-                f"expected NAME=VALUE, got another form at number {number}"
+                f"expected NAME=VALUE, actual another form at number {number}"
             )
     return {name.strip(): value for name, _, value in split}
 

@@ -86,7 +86,7 @@ def compact(  # noqa: PLR0913  the options of a command, each by name
         spark-submit streams/app/compact.py --brokers kafka.example:9092 --spark
     """
     if since is not None and lag is not None:
-        raise typer.BadParameter("expected --since or --lag, got both")
+        raise typer.BadParameter("expected --since or --lag, actual both")
     try:
         place = _place(brokers, client_settings(client or []), namespace, directory)
     except InvalidUsage as error:

@@ -101,7 +101,7 @@ def named(
 def policy_of(since: int | None, lag_ms: int | None) -> Policy | None:
     """The read policy that the options say. Errors: InvalidUsage for both."""
     if since is not None and lag_ms is not None:
-        raise InvalidUsage("expected --since or --lag, got both")
+        raise InvalidUsage("expected --since or --lag, actual both")
     if since is not None:
         return Until(Timestamp(since))
     return None if lag_ms is None else LagBehindUpper(lag_ms)

@@ -69,7 +69,7 @@ class Access:
             trust(context, self.tls_authority)
         if self.tls_key is not None and self.tls_certificate is None:
             raise InvalidUsage(
-                "expected a certificate of this client with its key, got the key"
+                "expected a certificate of this client with its key, actual the key"
             )
         if self.tls_certificate is not None:
             try:
@@ -106,4 +106,4 @@ def _parts(url: str) -> SplitResult:
 
 def _no_url(url: str) -> str:
     shown = repr(url) if "@" not in url else "one with a user or password"
-    return f"expected a URL as https://HOST:PORT, got {shown}"
+    return f"expected a URL as https://HOST:PORT, actual {shown}"

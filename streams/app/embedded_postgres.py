@@ -58,7 +58,7 @@ class EmbeddedPostgres:
     def directory(self) -> Path:
         """The directory of its files. Errors: InvalidUsage before the first start."""
         if self._directory is None:
-            raise InvalidUsage("embedded PostgreSQL: expected started, found new")
+            raise InvalidUsage("embedded PostgreSQL: expected started, actual new")
         return self._directory
 
     @property

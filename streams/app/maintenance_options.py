@@ -122,7 +122,7 @@ def deadline(text: str) -> int:
     """The milliseconds of a step's or a statement's deadline. Errors: typer.BadParameter."""
     ms = duration(text)
     if ms < LEAST_DEADLINE_MS:
-        raise typer.BadParameter(f"expected at least one second, got {text!r}")
+        raise typer.BadParameter(f"expected at least one second, actual {text!r}")
     return ms
 
 

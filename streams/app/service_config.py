@@ -108,7 +108,7 @@ class Service:
         if not self.listen:
             if any(files) or self.password_file:
                 raise InvalidUsage(
-                    "expected --listen HOST:PORT with TLS and a password, got none"
+                    "expected --listen HOST:PORT with TLS and a password, actual none"
                 )
             return None
         host, port = address(self.listen)
@@ -142,7 +142,9 @@ def read_service(path: Path) -> Service:
         kind = type(cause).__name__
         raise InvalidUsage(f"expected JSON in {path}, which cannot be read: {kind}") from cause
     if not isinstance(document, dict):
-        raise InvalidUsage(f"expected one JSON object in {path}, got {type(document).__name__}")
+        raise InvalidUsage(
+            f"expected one JSON object in {path}, actual {type(document).__name__}"
+        )
     faults = "; ".join(_faults(document))
     if faults:
         raise InvalidUsage(f"{path}: {faults}")
@@ -173,6 +175,6 @@ def _faults(document: Mapping[str, object]) -> Iterator[str]:
         expected, types = _KINDS.get(setting.type, _OBJECT)
         value = document[name]
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-            yield f"{name}: expected {expected}, got {type(value).__name__}"
+            yield f"{name}: expected {expected}, actual {type(value).__name__}"
         elif setting.type == LogFormat and value not in FORMATS:
-            yield f"{name}: expected {' or '.join(FORMATS)}, got another text"
+            yield f"{name}: expected {' or '.join(FORMATS)}, actual another text"

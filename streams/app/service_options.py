@@ -101,7 +101,7 @@ class Place:
             return configured(self.config)
         if not self.brokers:
             raise typer.BadParameter(
-                "expected --brokers HOST:PORT[,...] or SLACKWATER_BROKERS, got none"
+                "expected --brokers HOST:PORT[,...] or SLACKWATER_BROKERS, actual none"
             )
         service = Service(
             bootstrap=self.brokers,

@@ -79,11 +79,15 @@ class OnSpark:
     def check(self) -> None:
         """Errors: typer.BadParameter for options that do not fit together."""
         if self.store and "://" not in self.store:
-            raise typer.BadParameter("--store: expected a URI, as file:///shared, actual a path")
+            raise typer.BadParameter(
+                "--store: expected a URI, as file:///shared, actual a path"
+            )
         if self.cache and not self.store:
             raise typer.BadParameter("--cache needs --store URI: add it")
         if self.cache and not self.cache.startswith("/"):
-            raise typer.BadParameter("--cache: expected an absolute path, actual a relative one")
+            raise typer.BadParameter(
+                "--cache: expected an absolute path, actual a relative one"
+            )
 
     @property
     def spark_settings(self) -> Mapping[str, str]:

@@ -58,7 +58,7 @@ def sql(
             --password-file /run/secrets/slackwater
     """
     if file is not None and command:
-        raise typer.BadParameter("expected a file or -c, got both")
+        raise typer.BadParameter("expected a file or -c, actual both")
     try:
         client = access.client() if access.url else find(directory.absolute())[0]
     except InvalidUsage as error:

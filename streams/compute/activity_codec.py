@@ -128,4 +128,4 @@ def _lane(fields: Record) -> LaneActivity:
 
 def _bounded(name: str, value: int, most: int = _MOST) -> None:
     if not 0 <= value <= most:
-        raise Corrupt(f"activity: expected {name} of 0 to {most}, got {value}")
+        raise Corrupt(f"activity: expected {name} of 0 to {most}, actual {value}")

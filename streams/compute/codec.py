@@ -159,7 +159,7 @@ def _command(  # noqa: C901, PLR0911, PLR0912  one arm per kind
         case subscribe_codec.CANCEL:
             return subscribe_codec.cancel_of(record)
         case _:
-            raise Corrupt(f"expected a compute command, got a record of schema {name}")
+            raise Corrupt(f"expected a compute command, actual a record of schema {name}")
 
 
 def parameter_records(values: ParameterValues) -> list[Record]:
@@ -175,7 +175,7 @@ def parameter_values(parameters: list[Record]) -> ParameterValues:
 def _instance(record: Record) -> CreateInstance:
     buckets = record["buckets"]
     if not 1 <= buckets <= MOST_BUCKETS:
-        raise Corrupt(f"buckets: expected 1 to {MOST_BUCKETS}, got {buckets}")
+        raise Corrupt(f"buckets: expected 1 to {MOST_BUCKETS}, actual {buckets}")
     return CreateInstance(record["namespace"], buckets)
 
 
@@ -257,7 +257,7 @@ def _response(  # noqa: C901, PLR0911, PLR0912  one arm per kind
         case activity_codec.MEMORY:
             return activity_codec.memory_of(record)
         case _:
-            raise Corrupt(f"expected a compute response, got a record of schema {name}")
+            raise Corrupt(f"expected a compute response, actual a record of schema {name}")
 
 
 def _description_fields(description: DataflowDescription) -> Record:
@@ -370,7 +370,7 @@ def _description(record: Record) -> DataflowDescription:
     if ends.get(kind) != (source is not None, sink is not None) or not is_of_one:
         raise Corrupt(
             f"dataflow {record['export']}: expected a view, an ingestion with its source, a "
-            f"rebase or an index of one import or a sink with its topic, got kind {kind!r}"
+            f"rebase or an index of one import or a sink with its topic, actual kind {kind!r}"
         )
     return DataflowDescription(
         export=CollectionId(record["export"]),
@@ -460,5 +460,5 @@ def _frontiers(record: Record) -> Frontiers:
 
 def _antichain(elements: list[int]) -> Antichain:
     if len(elements) > 1:
-        raise Corrupt(f"frontier: expected one time at most, got {len(elements)}")
+        raise Corrupt(f"frontier: expected one time at most, actual {len(elements)}")
     return Antichain(tuple(Timestamp(element) for element in elements))

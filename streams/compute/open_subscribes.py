@@ -148,7 +148,7 @@ class OpenSubscribes:
         moved = asked.delivered(batch)
         ahead = sum(size for _, size in moved.untaken)
         if ahead > most_untaken:
-            why = f"expected at most {most_untaken} bytes that are not taken, got {ahead}"
+            why = f"expected at most {most_untaken} bytes that are not taken, actual {ahead}"
             return self._ended(asked, SubscribeError(batch.lower, why))
         return self._with(moved), batch, ()
 

@@ -78,14 +78,14 @@ def check_values(values: ParameterValues) -> None:
     for name, value in sorted(values.items()):
         least, most = BOUNDS.get(name, (value, value))
         if not least <= value <= most:
-            raise InvalidUsage(f"parameter {name}: expected {least} to {most}, got {value}")
+            raise InvalidUsage(f"parameter {name}: expected {least} to {most}, actual {value}")
 
 
 def check_names(values: ParameterValues) -> None:
     """Refuse names that are not known here. Errors: InvalidUsage."""
     if unknown := unknown_names(values):
         names = ", ".join(sorted(BOUNDS))
-        raise InvalidUsage(f"expected a parameter of {names}, got {unknown[0]}")
+        raise InvalidUsage(f"expected a parameter of {names}, actual {unknown[0]}")
 
 
 def unknown_names(values: ParameterValues) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ def peek_of(record: Record) -> Peek:
     """Return the peek of a record. Errors: Corrupt for numbers that are out of range."""
     for name, least in (("time", 0), ("offset", 0), ("limit", 0), ("most_bytes", 1)):
         if record[name] is not None and record[name] < least:
-            raise Corrupt(f"peek: expected {name} of {least} or more, got {record[name]}")
+            raise Corrupt(f"peek: expected {name} of {least} or more, actual {record[name]}")
     index, lookup = record["index"], record["lookup"]
     target = PeekTarget(
         CollectionId(record["collection"]),
@@ -96,10 +96,12 @@ def copy_of(record: Record) -> Peek:
     """Return the copy-to of a record. Errors: Corrupt for fields that are out of range."""
     for name, least in (("time", 0), ("file_bytes", 1)):
         if record[name] < least:
-            raise Corrupt(f"copy-to: expected {name} of {least} or more, got {record[name]}")
+            raise Corrupt(f"copy-to: expected {name} of {least} or more, actual {record[name]}")
     names, project = tuple(record["names"]), tuple(record["project"])
     if not names or len(names) != len(project):
-        raise Corrupt(f"copy-to: expected {len(project)} names, one at least, got {len(names)}")
+        raise Corrupt(
+            f"copy-to: expected {len(project)} names, one at least, actual {len(names)}"
+        )
     return Peek(
         uuid=record["uuid"],
         target=PeekTarget(CollectionId(record["collection"]), record["group"]),

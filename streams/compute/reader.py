@@ -64,7 +64,7 @@ class CommandReaderState:
                 if message.sequence > self.next:
                     raise Corrupt(
                         f"compute commands: expected sequence number {self.next}, "
-                        f"got {message.sequence}"
+                        f"actual {message.sequence}"
                     )
                 return replace(self, next=self.next + 1), command
 

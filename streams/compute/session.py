@@ -241,8 +241,8 @@ class Session:
         if self.instance is not None and self.instance != command:
             return self, (
                 Restart(
-                    f"compute instance: expected the settings {self.instance}, got {command}; "
-                    "a replica takes new settings only when it starts"
+                    f"compute instance: expected the settings {self.instance},"
+                    f" actual {command}; a replica takes new settings only when it starts"
                 ),
             )
         actions = () if self.instance == command else (Configure(command),)

@@ -72,7 +72,7 @@ def reading_obstacle(
         return Stalled(f"{name} does not exist")
     if observation.id != source.topic_id:
         return Stalled(
-            f"{name} was re-created: expected id {source.topic_id}, got {observation.id}"
+            f"{name} was re-created: expected id {source.topic_id}, actual {observation.id}"
         )
     start = source.start
     at = read_positions(bound, start)
@@ -152,9 +152,9 @@ def _overtaken(at: Mapping[int, int], ends: Mapping[int, Ends]) -> bool:
 def _gap(expected: int, reached: int, ends: Ends | None) -> str | None:
     """Why a partition cannot be read from an offset on, which holds those before `reached`."""
     if ends is None:
-        return f"expected offset {expected}, got no such partition"
+        return f"expected offset {expected}, actual no such partition"
     if expected < ends.low:
         return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
     if ends.high < max(expected, reached):
-        return f"expected to reach offset {max(expected, reached)}, got an end at {ends.high}"
+        return f"expected to reach offset {max(expected, reached)}, actual an end at {ends.high}"
     return None

@@ -53,7 +53,7 @@ def subscribe_of(record: Record) -> Subscribe:
     """Return the subscribe of a record. Errors: Corrupt for times that are out of range."""
     as_of, until = record["as_of"], record["until"]
     if as_of < 0 or (until is not None and until <= as_of):
-        raise Corrupt(f"subscribe: expected 0 <= as_of < until, got {as_of} and {until}")
+        raise Corrupt(f"subscribe: expected 0 <= as_of < until, actual {as_of} and {until}")
     return Subscribe(
         uuid=record["uuid"],
         collection=CollectionId(record["collection"]),
@@ -122,6 +122,6 @@ def interrupted_of(record: Record) -> SubscribeResponse:
 def _batch(record: Record, lower: Timestamp) -> SubscribeBatch:
     upper = record["upper"]
     if len(upper) > 1 or any(time <= lower for time in upper):
-        raise Corrupt(f"subscribe: expected an upper beyond {lower}, got {upper}")
+        raise Corrupt(f"subscribe: expected an upper beyond {lower}, actual {upper}")
     reached = Antichain(tuple(Timestamp(time) for time in upper))
     return SubscribeBatch(lower, reached, record["count"], record["updates"])

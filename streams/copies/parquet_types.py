@@ -49,7 +49,7 @@ def refuse_columns(columns: Sequence[Column]) -> None:
         name = column.name.casefold()
         if name in seen:
             raise InvalidStatement(
-                f"COPY expected columns of different names, got {column.name} twice",
+                f"COPY expected columns of different names, actual {column.name} twice",
                 "readers of Parquet compare names without case",
                 f"name one of them otherwise: SELECT ... AS {column.name}_2",
             )

@@ -111,7 +111,7 @@ def _checked(uri: str) -> _Place:
         return _named(uri)
     except _Unfit as why:
         raise InvalidStatement(
-            f"COPY TO expected {_FORM}, got {why}",
+            f"COPY TO expected {_FORM}, actual {why}",
             "its path has no empty names, '.' and '..'; credentials and options of a file"
             f" system are in the {SETTING} URI of the coordinator or replica",
             "write TO 'file:///directory/name'",
@@ -123,7 +123,7 @@ def _prefix(uri: str) -> _Prefix:
         split = _split(uri)
         return _Prefix(_place(split), split)
     except _Unfit as why:
-        raise InvalidUsage(f"{SETTING}: expected {_FORM}, got {why}") from None
+        raise InvalidUsage(f"{SETTING}: expected {_FORM}, actual {why}") from None
 
 
 def _named(uri: str) -> _Place:

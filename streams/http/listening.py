@@ -34,7 +34,7 @@ class Listening:
 
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
-            raise InvalidUsage("expected a certificate and its key for TLS, got one of them")
+            raise InvalidUsage("expected a certificate and its key for TLS, actual one of them")
         if self.client_authority is not None and self.certificate is None:
             raise InvalidUsage(
                 "expected a certificate and a key of the server: without TLS clients show none"
@@ -42,7 +42,7 @@ class Listening:
         if self.password and len(self.password) < SHORTEST_PASSWORD:
             raise InvalidUsage(
                 f"expected a password of at least {SHORTEST_PASSWORD} characters,"
-                f" got {len(self.password)}"
+                f" actual {len(self.password)}"
             )
         if is_loopback(self.host):
             return
@@ -107,7 +107,7 @@ def address(text: str) -> tuple[str, int]:
     """The host and the port of HOST:PORT. Errors: InvalidUsage."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 1 << 16):
-        raise InvalidUsage(f"expected HOST:PORT, as 127.0.0.1:9464, got {text!r}")
+        raise InvalidUsage(f"expected HOST:PORT, as 127.0.0.1:9464, actual {text!r}")
     return host.strip("[]"), int(port)
 
 

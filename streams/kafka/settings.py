@@ -57,7 +57,7 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         if not self.bootstrap:
-            raise InvalidUsage("bootstrap: expected host:port, found nothing")
+            raise InvalidUsage("bootstrap: expected host:port, actual nothing")
         if taken := sorted(_OURS.intersection(name for name, _ in self.extra)):
             raise InvalidUsage(f"client settings that cannot be chosen: {', '.join(taken)}")
 

@@ -99,8 +99,8 @@ def _retention_ms(kind: TopicKind, chosen: Mapping[str, str]) -> int:
     text = chosen.get(RETENTION_MS, retention_of(kind))
     if text != "-1" and not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise InvalidUsage(
-            f"topic setting {kind}.{RETENTION_MS}: expected milliseconds, or -1 (forever), got"
-            f" {text!r}"
+            f"topic setting {kind}.{RETENTION_MS}: expected milliseconds, or -1 (forever),"
+            f" actual {text!r}"
         )
     return int(text)
 
@@ -116,7 +116,9 @@ def _durability(pairs: Mapping[str, str]) -> Durability | None:
 def _number(pairs: Mapping[str, str], name: str, default: int) -> int:
     text = pairs.get(name, str(default))
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise InvalidUsage(f"topic setting {name}: expected a number from 1 on, got {text!r}")
+        raise InvalidUsage(
+            f"topic setting {name}: expected a number from 1 on, actual {text!r}"
+        )
     return int(text)
 
 

@@ -52,7 +52,7 @@ class TopicSpec:
             expected = "1" if self.kind in ORDERED else "at least 1"
             raise InvalidUsage(
                 f"{self.kind} topic {self.name}: "
-                f"expected {expected} partitions, found {self.partitions}"
+                f"expected {expected} partitions, actual {self.partitions}"
             )
 
 
@@ -77,7 +77,7 @@ class Durability:
     def __post_init__(self) -> None:
         if not 1 <= self.min_insync <= self.replication:
             raise InvalidUsage(
-                f"min_insync: expected 1 to {self.replication}, found {self.min_insync}"
+                f"min_insync: expected 1 to {self.replication}, actual {self.min_insync}"
             )
 
 
@@ -282,22 +282,22 @@ def differences(spec: TopicSpec, durability: Durability, actual: Found) -> tuple
         return ()
     wrong = []
     if actual.partitions != spec.partitions and spec.kind is not TopicKind.DATA:
-        wrong.append(f"partitions: expected {spec.partitions}, found {actual.partitions}")
+        wrong.append(f"partitions: expected {spec.partitions}, actual {actual.partitions}")
     wanted = settings_of(spec.kind, durability)
     wrong.extend(
-        f"{key}: expected {wanted[key]}, found {actual.settings.get(key)}"
+        f"{key}: expected {wanted[key]}, actual {actual.settings.get(key)}"
         for key in _VERIFIED[spec.kind]
         if actual.settings.get(key) != wanted[key]
     )
     if actual.replication < durability.replication:
         wrong.append(
             f"replication: expected at least {durability.replication}, "
-            f"found {actual.replication}"
+            f"actual {actual.replication}"
         )
     if int(actual.settings.get("min.insync.replicas", "1")) < durability.min_insync:
         wrong.append(
             f"min.insync.replicas: expected at least {durability.min_insync}, "
-            f"found {actual.settings.get('min.insync.replicas')}"
+            f"actual {actual.settings.get('min.insync.replicas')}"
         )
     return tuple(wrong)
 

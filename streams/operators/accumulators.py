@@ -153,7 +153,7 @@ def sum_kind(kind: pa.DataType) -> str:
         return NARROW if kind.precision <= _NARROW_PRECISION else WIDE
     if getattr(kind, "type_name", "") == "hugeint":
         return WIDE
-    raise InvalidUsage(f"sum expects numbers, got {kind}")
+    raise InvalidUsage(f"sum expects numbers, actual {kind}")
 
 
 def digits_of(array: pa.Array, kind: str) -> bigint_sums.Digits:
@@ -413,7 +413,7 @@ def replace_parts(
 
 
 def has_rows(totals: GroupAccumulators) -> Flags:
-    """Whether anything at all is known of each group."""
+    """Whether each group has a row, a count or a sum that is not zero: one entry a group."""
     live: Flags = totals.rows != 0
     for count in totals.counts:
         live |= count != 0

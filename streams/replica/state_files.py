@@ -240,4 +240,4 @@ def opened(uri: str) -> RemoteFiles:
 
 
 def _unfit(came: str) -> InvalidUsage:
-    return InvalidUsage(f"{STORE}: expected a URI as s3://bucket/x or file:///x, got {came}")
+    return InvalidUsage(f"{STORE}: expected a URI as s3://bucket/x or file:///x, actual {came}")

@@ -193,7 +193,7 @@ def defined(texts: str | Sequence[str]) -> tuple[Function, ...]:
     statements = [statement for text in texts for statement in parse(text)]
     for statement in statements:
         if not isinstance(statement, CreateFunction):
-            raise InvalidUsage(f"expected CREATE FUNCTION, got {type(statement).__name__}")
+            raise InvalidUsage(f"expected CREATE FUNCTION, actual {type(statement).__name__}")
     return tuple(
         function_of(function) for function in statements if isinstance(function, CreateFunction)
     )
@@ -204,7 +204,7 @@ def _engine(name: str, kernel: Kernel) -> "partial[LocalDataflow] | type[SparkDa
     if name == "local":
         return partial(LocalDataflow, kernel=kernel)
     if name != "spark":
-        raise InvalidUsage(f"engine is not known: expected local or spark, got {name}")
+        raise InvalidUsage(f"engine is not known: expected local or spark, actual {name}")
     from streams.testing.spark import SparkDataflow  # noqa: PLC0415  only who wants Spark loads it
 
     return SparkDataflow

@@ -313,7 +313,7 @@ def known(names: Sequence[str] | None) -> tuple[str, ...]:
     unknown = sorted(set(names or ()) - set(NAMES))
     if unknown:
         raise typer.BadParameter(
-            f"expected some of {', '.join(NAMES)}, got {', '.join(unknown)}"
+            f"expected some of {', '.join(NAMES)}, actual {', '.join(unknown)}"
         )
     return tuple(dict.fromkeys(names or installed()))
 
@@ -371,5 +371,7 @@ def surfaces(only: Sequence[str] | None) -> Sequence[str]:
     """The surfaces that are attacked. Errors: typer.BadParameter."""
     unknown = sorted(set(only or ()) - set(SURFACES))
     if unknown:
-        raise typer.BadParameter(f"expected some of {', '.join(SURFACES)}, got {unknown[0]!r}")
+        raise typer.BadParameter(
+            f"expected some of {', '.join(SURFACES)}, actual {unknown[0]!r}"
+        )
     return tuple(only or SURFACES)

@@ -249,9 +249,9 @@ def test_appending_to_an_unknown_log_has_no_effect(storage):
 
 def test_a_topic_of_many_partitions_is_no_log(storage, make):
     data = make(TopicKind.DATA, partitions=2)
-    with pytest.raises(InvalidUsage, match="expected 1 partition, found 2"):
+    with pytest.raises(InvalidUsage, match="expected 1 partition, actual 2"):
         storage.logs.bounds(data)
-    with pytest.raises(InvalidUsage, match="expected 1 partition, found 2"):
+    with pytest.raises(InvalidUsage, match="expected 1 partition, actual 2"):
         storage.logs.tail({data: START})
 
 

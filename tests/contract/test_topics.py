@@ -40,13 +40,13 @@ def test_a_created_topic_can_be_used_at_once(storage, name):
 
 def test_a_topic_of_another_kind_is_refused(storage, name):
     storage.topics.create([TopicSpec(name, 1, TopicKind.DATA)])
-    with pytest.raises(InvalidUsage, match=r"cleanup\.policy: expected delete, found compact"):
+    with pytest.raises(InvalidUsage, match=r"cleanup\.policy: expected delete, actual compact"):
         storage.topics.create([TopicSpec(name, 1, TopicKind.LOG)])
 
 
 def test_a_topic_of_other_partitions_is_refused(storage, name):
     storage.topics.create([TopicSpec(name, 2, TopicKind.OUTPUT)])
-    with pytest.raises(InvalidUsage, match="partitions: expected 3, found 2"):
+    with pytest.raises(InvalidUsage, match="partitions: expected 3, actual 2"):
         storage.topics.create([TopicSpec(name, 3, TopicKind.OUTPUT)])
 
 

@@ -66,7 +66,9 @@ def test_one_that_cannot_be_sent_says_which_column_it_is(world: World) -> None:
     """PostgreSQL has no key of JSON."""
     world.bindings = [{**KEYED, "collection": "u2", "key": ["v"], "dead_letters": None}]
     world.collections.append("u2", 14, [("bad", DIGITS, 13, 1)])
-    with pytest.raises(InvalidUsage, match=r"column v: expected .* of a double, actual 9{40}, of 5000"):
+    with pytest.raises(
+        InvalidUsage, match=r"column v: expected .* of a double, actual 9{40}, of 5000"
+    ):
         world.catch_up()
 
 

@@ -299,7 +299,7 @@ def test_that_a_source_whose_settled_dead_letters_the_topic_lost_says_so(
     trouble = replica.scheduler.flows[EVENTS].trouble
     assert trouble is not None
     assert trouble.message.startswith('topic "raw"')
-    said = "(from offset 2 on)" if is_seen else "expected to reach offset 5, got an end at 3"
+    said = "(from offset 2 on)" if is_seen else "expected to reach offset 5, actual an end at 3"
     assert said in trouble.message
 
 

@@ -54,7 +54,7 @@ def receive(pipe: Reading, largest: int | None = None) -> tuple[bytes, bytes] | 
         return None
     kind, length = _HEAD.unpack(head)
     if largest is not None and length > largest:
-        raise Garbled(f"expected a frame of at most {largest:,} bytes, got {length:,}")
+        raise Garbled(f"expected a frame of at most {largest:,} bytes, actual {length:,}")
     body = _exactly(pipe, length)
     return None if body is None else (kind, body)
 

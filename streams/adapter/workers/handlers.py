@@ -219,7 +219,7 @@ def blocks(texts: Sequence[str]) -> Iterator[bytes]:
         line = text.encode()
         if len(line) > LARGEST - BLOCK_BYTES:
             mib = (LARGEST - BLOCK_BYTES) >> 20
-            raise too_much(f"expected rows of at most {mib} MiB as JSON, got one with more")
+            raise too_much(f"expected rows of at most {mib} MiB as JSON, actual one with more")
         block.append(line)
         size += len(line)
         if size > BLOCK_BYTES:

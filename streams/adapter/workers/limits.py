@@ -36,7 +36,9 @@ class Limits:
             ("seconds", LEAST_SECONDS, self.seconds),
         ):
             if limit < least:
-                raise InvalidUsage(f"a statement has {least:,} {name} at least, got {limit:,}")
+                raise InvalidUsage(
+                    f"{name}: expected {least:,} or more for a statement, actual {limit:,}"
+                )
 
     def encoded(self) -> str:
         """Encode for the command line of a worker."""
@@ -57,5 +59,7 @@ def too_much_disk(limits: Limits, what: str) -> InvalidStatement:
     """Return the error of a statement that takes too much disk."""
     mib = limits.disk >> 20
     return InvalidStatement(
-        "the query takes too much disk", f"expected at most {mib} MiB of {what}, got more", HINT
+        "the query takes too much disk",
+        f"expected at most {mib} MiB of {what}, actual more",
+        HINT,
     )

@@ -125,9 +125,9 @@ def _expect_one(text: str, where: str) -> None:
     try:
         statements = parse(text)
     except InvalidStatement as error:
-        raise InvalidUsage(f"--where: expected a condition of SQL, got {where!r}") from error
+        raise InvalidUsage(f"--where: expected a condition of SQL, actual {where!r}") from error
     if len(statements) != 1 or not isinstance(statements[0], Select):
-        raise InvalidUsage(f"--where: expected one condition of SQL, got {where!r}")
+        raise InvalidUsage(f"--where: expected one condition of SQL, actual {where!r}")
 
 
 def _since(time: datetime) -> str:

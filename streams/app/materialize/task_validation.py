@@ -96,7 +96,7 @@ def refused(
     yield from refusals(endpoint, task.config, "INTO", is_closed=is_ours)
     for place in exposed(endpoint, task.config, "INTO"):
         yield (
-            f"{place}: expected 'env:NAME' or 'file:PATH', found the secret itself, which must"
+            f"{place}: expected 'env:NAME' or 'file:PATH', actual the secret itself, which must"
             " not be in a statement"
         )
     place_of = marked(resource, "x-collection-name")

@@ -69,10 +69,10 @@ def parse_time(text: str) -> Timestamp:
         try:
             date = datetime.fromisoformat(text)
         except ValueError as cause:
-            raise InvalidUsage(f"expected {expected}, got {text!r}") from cause
+            raise InvalidUsage(f"expected {expected}, actual {text!r}") from cause
         if date.tzinfo is None:
-            raise InvalidUsage(f"expected {expected}, got {text!r}, which names no zone")
+            raise InvalidUsage(f"expected {expected}, actual {text!r}, which names no zone")
         time = (date - _EPOCH) // timedelta(milliseconds=1)
     if not MINIMUM_TIME <= time < END:
-        raise InvalidUsage(f"expected a time from {MINIMUM_TIME} to {END - 1}, got {text!r}")
+        raise InvalidUsage(f"expected a time from {MINIMUM_TIME} to {END - 1}, actual {text!r}")
     return Timestamp(time)

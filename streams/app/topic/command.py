@@ -199,8 +199,8 @@ def delete(
         name = cluster.expect(topic)
         if cluster.is_ours(name):
             raise InvalidUsage(
-                f"topic {topic!r} belongs to the environment: drop the source, view or sink that it"
-                " belongs to"
+                f"topic {topic!r} belongs to the environment: drop the source, view or"
+                " sink that it belongs to"
             )
         if not yes:
             _expect_consent(topic)
@@ -344,5 +344,5 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     """`NAME=VALUE` as settings. Errors: typer.BadParameter."""
     wrong = [option for option in texts if "=" not in option]
     if wrong:
-        raise typer.BadParameter(f"--set: expected NAME=VALUE, got {wrong[0]!r}")
+        raise typer.BadParameter(f"--set: expected NAME=VALUE, actual {wrong[0]!r}")
     return dict(option.split("=", 1) for option in texts)

@@ -25,7 +25,9 @@ def chosen(of: Mapping[str, T], text: str) -> list[T]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [name for name in names if name not in of]
     if unknown:
-        raise typer.BadParameter(f"expected some of {', '.join(of)}, got {','.join(unknown)}")
+        raise typer.BadParameter(
+            f"expected some of {', '.join(of)}, actual {','.join(unknown)}"
+        )
     return [case for name, case in of.items() if not names or name in names]
 
 

@@ -206,7 +206,7 @@ class Worker:
     def _keep(self, emitted: EngineOutput) -> None:
         if emitted.errors is not None:
             raise WorkerFailed(
-                f"expected no errors, got {emitted.errors.slice(0, 3).to_pylist()}"
+                f"expected no errors, actual {emitted.errors.slice(0, 3).to_pylist()}"
             )
         if emitted.output is not None:
             self.output.append(emitted.output)

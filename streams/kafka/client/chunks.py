@@ -427,7 +427,7 @@ def checked(topic: Topic, ref: ChunkRef, message: Message) -> bytes:
     """Return the body of a record that must be the given chunk. Errors: Corrupt."""
     if message.key() != ref.key.encode():
         raise Corrupt(
-            f"chunk {_name(topic, ref)}: expected key {ref.key}, found {message.key()!r}"
+            f"chunk {_name(topic, ref)}: expected key {ref.key}, actual {message.key()!r}"
         )
     body = message.value()
     if body is None:
@@ -435,6 +435,6 @@ def checked(topic: Topic, ref: ChunkRef, message: Message) -> bytes:
     if (checksum := zlib.crc32(body)) != ref.checksum:
         raise Corrupt(
             f"chunk {_name(topic, ref)}: "
-            f"expected checksum {ref.checksum:08x}, found {checksum:08x}"
+            f"expected checksum {ref.checksum:08x}, actual {checksum:08x}"
         )
     return body

@@ -220,5 +220,5 @@ def _require_logs(consumer: Consumer, topics: Collection[Topic]) -> None:
             raise Determinate(f"topic {topic} does not exist")
         if len(info.partitions) != 1:
             raise InvalidUsage(
-                f"log {topic}: expected 1 partition, found {len(info.partitions)}"
+                f"log {topic}: expected 1 partition, actual {len(info.partitions)}"
             )

@@ -154,7 +154,7 @@ class Transactions:
 
     def _session(self) -> Producer:
         if self._producer is None:
-            raise InvalidUsage(f"session {self._id}: expected begun by init, found none")
+            raise InvalidUsage(f"session {self._id}: expected begun by init, actual none")
         return self._producer
 
     def _finish(self, producer: Producer) -> None:

@@ -67,7 +67,7 @@ class EmbeddedBroker:
     def bootstrap(self) -> str:
         """`127.0.0.1:port`. Errors: InvalidUsage when it is not running."""
         if self._process is None:
-            raise InvalidUsage("embedded broker: expected running, found stopped")
+            raise InvalidUsage("embedded broker: expected running, actual stopped")
         return f"127.0.0.1:{self._port}"
 
     @property
@@ -83,7 +83,7 @@ class EmbeddedBroker:
         message has its output).
         """
         if self._process is not None and self._process.poll() is None:
-            raise InvalidUsage("embedded broker: expected stopped, found running")
+            raise InvalidUsage("embedded broker: expected stopped, actual running")
         java = find_java()
         jars = kafka_jars(self._cache)
         self._directory.mkdir(parents=True, exist_ok=True)

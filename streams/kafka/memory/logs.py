@@ -218,12 +218,12 @@ class MemoryChunks:
             raise Corrupt(f"chunk {place} is missing")
         record = records[0]
         if record.key != ref.key.encode():
-            raise Corrupt(f"chunk {place}: expected key {ref.key}, found {record.key!r}")
+            raise Corrupt(f"chunk {place}: expected key {ref.key}, actual {record.key!r}")
         if record.value is None:
             raise Corrupt(f"chunk {place} is a tombstone")
         if (checksum := zlib.crc32(record.value)) != ref.checksum:
             raise Corrupt(
-                f"chunk {place}: expected checksum {ref.checksum:08x}, found {checksum:08x}"
+                f"chunk {place}: expected checksum {ref.checksum:08x}, actual {checksum:08x}"
             )
         return ChunkRecord(record.value, record.headers)
 

@@ -138,7 +138,7 @@ class MemoryTransactions:
         every = list(one_by_one(records))
         with self._store.changed:
             if self._epoch is None:
-                raise InvalidUsage(f"session {self._id}: expected begun by init, found none")
+                raise InvalidUsage(f"session {self._id}: expected begun by init, actual none")
             if self._epoch != self._store.sessions[self._id]:
                 self._epoch = None
                 raise Fenced(self._id)

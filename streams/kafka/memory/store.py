@@ -207,7 +207,7 @@ class Store:
         stored = self.topic(topic)
         if len(stored.partitions) != 1:
             raise InvalidUsage(
-                f"log {topic}: expected 1 partition, found {len(stored.partitions)}"
+                f"log {topic}: expected 1 partition, actual {len(stored.partitions)}"
             )
         return stored.partitions[0]
 

@@ -110,7 +110,7 @@ def _limit(cursor: Cursor) -> Limit:
     cursor.expect("AT", "RECURSION", "LIMIT")
     iterations = cursor.integer("a number of iterations")
     if not iterations:
-        raise InvalidStatement("a recursion takes one iteration at least, found LIMIT 0")
+        raise InvalidStatement("expected a LIMIT of one iteration or more, actual 0")
     cursor.expect(")")
     return Limit(iterations, fails)
 

@@ -1,8 +1,8 @@
-"""The constructs that a view may not contain, by the names users know them by.
+"""The constructs that a view may not contain, by their names in SQL.
 
-DuckDB's syntax tree says what was written; its bound plan only what became of it (IN turns
-into a MARK join). So constructs are refused here, before binding, with words of the query.
-What slips through, because a macro hid it, is refused by `bind` under the plan's name.
+DuckDB's syntax tree has the constructs as written; its bound plan has what they are translated
+to (IN becomes a MARK join). So constructs are refused here, before binding, in terms of the
+query. Constructs that a macro hides are refused by `bind`, by their names in the plan.
 """
 
 from collections.abc import Callable, Iterable
@@ -47,7 +47,7 @@ def refuse(binder: Binder, query: str, names: frozenset[str]) -> None:
             raise _not_a_select(query) from error
         raise
     if len(statements) != 1:
-        raise InvalidStatement(f"expected one SELECT, found {len(statements)} statements")
+        raise InvalidStatement(f"expected one SELECT, actual {len(statements)} statements")
     functions = set()
     for node in statements[0].walk():
         refusal = _refusal(node)
@@ -67,7 +67,7 @@ def _not_a_select(query: str) -> InvalidStatement:
             "say which there are: PIVOT ... ON x IN ('a', 'b')",
             "its columns would come and go with the rows",
         ).raised()
-    return InvalidStatement(f"expected a SELECT, found {words[0]}")
+    return InvalidStatement(f"expected a SELECT, actual {words[0]}")
 
 
 def _refusal(node: Record) -> Refusal | None:

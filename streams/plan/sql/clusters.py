@@ -157,5 +157,5 @@ def _number(cursor: Cursor, option: str, most: int) -> int:
     cursor.accept("=")
     number = cursor.integer(f"a number of {option}, from 1 to {most}")
     if not 1 <= number <= most:
-        raise InvalidStatement(f"expected {option} from 1 to {most}, got {number}")
+        raise InvalidStatement(f"expected {option} from 1 to {most}, actual {number}")
     return number

@@ -36,7 +36,7 @@ def columns(cursor: Cursor, beside: Beside | None = None) -> tuple[Column, ...]:
             break
     cursor.expect(")")
     if not declared:
-        raise InvalidStatement("expected a column beside WATERMARK, found none")
+        raise InvalidStatement("expected a column beside WATERMARK, actual none")
     _refuse_repeated(declared)
     return tuple(declared)
 

@@ -115,7 +115,7 @@ def size(text: str) -> int:
     number = int(parsed[1]) * unit if parsed and unit else None
     if number is None or not LEAST_FILE_BYTES <= number <= MOST_FILE_BYTES:
         raise InvalidStatement(
-            f"expected a size of a file from 64 KiB to 1024 GiB, got '{text[:40]}'",
+            f"expected a size of a file from 64 KiB to 1024 GiB, actual '{text[:40]}'",
             f"a size is a whole number and one of {', '.join(_UNITS)}",
             "write MAX FILE SIZE '256 MiB'",
         )

@@ -30,7 +30,7 @@ def milliseconds(text: str) -> int:
         place = match.end()
     if not lowered.strip() or lowered[place:].strip() or total > LONGEST_MS:
         raise InvalidStatement(
-            f"expected a duration, found '{text}'",
+            f"expected a duration, actual '{text}'",
             hint="numbers with units, as '1 hour', '90 s' or '1 day 12 hours'",
         )
     return total

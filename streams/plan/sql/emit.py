@@ -53,7 +53,7 @@ def split(query: str) -> tuple[str, Emit | None]:
         return before, Emit("")
     if opening + 2 == len(tokens):
         raise InvalidStatement(
-            "expected an expression, found )",
+            "expected an expression, actual )",
             place(query, tokens[-1].start),
             f"the clause is {USAGE}",
         )

@@ -36,7 +36,7 @@ def check_statements(text: str, statements: Sequence[Sequence[Token]]) -> None:
     """Errors: InvalidStatement when they are too many, or one is nested too deeply."""
     if len(statements) > MOST_STATEMENTS:
         raise InvalidStatement(
-            f"expected at most {MOST_STATEMENTS} statements, got {len(statements)}",
+            f"expected at most {MOST_STATEMENTS} statements, actual {len(statements)}",
             hint="send them in several texts",
         )
     for tokens in statements:

@@ -334,7 +334,7 @@ def _number(cursor: Cursor) -> int | float:
     try:
         return int(text) if text.isdecimal() else float(text)
     except ValueError as error:
-        raise InvalidStatement(f"expected a number, found {text[:40]}") from error
+        raise InvalidStatement(f"expected a number, actual {text[:40]}") from error
 
 
 _OWN_VALUES: Mapping[str, Callable[[Cursor, str], Value]] = {

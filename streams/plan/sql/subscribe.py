@@ -39,7 +39,7 @@ def subscribe(cursor: Cursor) -> Subscribe:
         cursor.expect("TO")
         until = Timestamp(cursor.integer("a time in milliseconds"))
     if as_of is not None and until is not None and until <= as_of:
-        raise InvalidStatement(f"expected UP TO a time beyond AS OF {as_of}, got {until}")
+        raise InvalidStatement(f"expected UP TO a time beyond AS OF {as_of}, actual {until}")
     snapshot, replica, by_replicas = _options(cursor)
     return Subscribe(name, as_of, until, snapshot, replica, by_replicas)
 

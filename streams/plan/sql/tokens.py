@@ -104,7 +104,7 @@ class Cursor:
         offset = token.start if token else self.tokens[-1].end
         hint = f"the statement is {self.usage}" if self.usage else ""
         return InvalidStatement(
-            f"expected {expected}, found {text}", place(self.source, offset), hint
+            f"expected {expected}, actual {text}", place(self.source, offset), hint
         )
 
     def at(self, *words: str) -> bool:

@@ -390,6 +390,6 @@ def _stuck(flow: Dataflow, broken: Broken) -> StalledSource:
     assert flow.description.source is not None
     reason = (
         f'topic "{flow.description.source.topic}", partition {broken.partition}: expected '
-        f"offset {broken.expected}, got offsets {broken.ends.low} to {broken.ends.high}"
+        f"offset {broken.expected}, actual offsets {broken.ends.low} to {broken.ends.high}"
     )
     return StalledSource(flow, reason)

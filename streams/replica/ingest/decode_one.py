@@ -32,19 +32,19 @@ def read(raw: bytes | None, fields: Sequence[Field]) -> list[Value | None]:
     Errors: UndecodableValue.
     """
     if raw is None:
-        raise UndecodableValue("expected a JSON object, got nothing")
+        raise UndecodableValue("expected a JSON object, actual nothing")
     tokens = _members(_text(raw))
     return [_value(field, tokens) for field in fields]
 
 
 def _text(raw: bytes) -> str:
     if not raw.strip(SPACE):
-        raise UndecodableValue("expected a JSON object, got an empty text")
+        raise UndecodableValue("expected a JSON object, actual an empty text")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
         raise UndecodableValue(
-            f"expected UTF-8, got other bytes at byte {error.start + 1}"
+            f"expected UTF-8, actual other bytes at byte {error.start + 1}"
         ) from None
 
 
@@ -52,7 +52,9 @@ def _members(text: str) -> Mapping[str, list[Token]]:
     tokens: dict[str, list[Token]] = {}
     try:
         if not text.lstrip(SPACE.decode()).startswith("{"):
-            raise UndecodableValue(f"expected a JSON object, got {CALLED[document(text).kind]}")
+            raise UndecodableValue(
+                f"expected a JSON object, actual {CALLED[document(text).kind]}"
+            )
         for name, token in members(text):
             tokens.setdefault(name, []).append(token)
     except Malformed as error:

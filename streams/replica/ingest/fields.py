@@ -120,7 +120,7 @@ class Field:
     def expected(self, actual: str) -> str:
         """Return why a value is refused; `actual` is its JSON text."""
         shown = actual if len(actual) <= MAX_SHOWN else actual[:MAX_SHOWN] + "..."
-        return f'{self.opening}": expected {self.type}, got {shown}'
+        return f'{self.opening}": expected {self.type}, actual {shown}'
 
 
 def literal(text: str) -> str:

@@ -76,7 +76,7 @@ class Keys:
         """Return the keys, with a reason more where a key column is NULL."""
         reasons = decoded.reasons
         for column, values in zip(self._columns, decoded.columns.columns, strict=True):
-            reason = f'column "{column.name}": expected {column.type}, got no value'
+            reason = f'column "{column.name}": expected {column.type}, actual no value'
             is_null = pa.concat_arrays([pa.array([], pa.bool_()), *values.is_null().chunks])
             reasons = pc.coalesce(reasons, pc.if_else(is_null, reason, NO_TEXT))
         return DecodedMessages(decoded.columns, reasons)
@@ -84,7 +84,7 @@ class Keys:
 
 def _of_scalars(texts: pa.Array, wrapped: pa.Array, reasons: pa.Array) -> pa.Array:
     """Return the reasons, with places in the texts where they are places in wrapped ones."""
-    told = pc.and_(pc.not_equal(texts, wrapped), pc.match_substring(reasons, "got other "))
+    told = pc.and_(pc.not_equal(texts, wrapped), pc.match_substring(reasons, "actual other "))
     flags = pc.fill_null(told, fill_value=False)
     if not flags.true_count:
         return reasons
@@ -122,5 +122,5 @@ def _not_utf8(raw: bytes) -> str:
     try:
         raw.decode()
     except UnicodeDecodeError as error:
-        return f"expected UTF-8, got other bytes at byte {error.start + 1}"
+        return f"expected UTF-8, actual other bytes at byte {error.start + 1}"
     raise AssertionError("the bytes are UTF-8")

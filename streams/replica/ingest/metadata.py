@@ -25,8 +25,8 @@ LAST_MS = (2**63 - 1) // 1000 - 1
 MORE = {"timestamp": pa.int64(), "headers": arrow_type(TYPES["headers"])}
 """The parts that readers of topics fetch only on request, by name."""
 
-NAMES = "headers: expected names in UTF-8, got other bytes"
-REASON = "timestamp: expected milliseconds that a TIMESTAMP holds, got "
+NAMES = "headers: expected names in UTF-8, actual other bytes"
+REASON = "timestamp: expected milliseconds that a TIMESTAMP holds, actual "
 
 
 def fetched(source: IngestionDescription) -> tuple[str, ...]:

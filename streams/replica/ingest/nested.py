@@ -10,8 +10,8 @@ it, all rows at once, and as strictly:
     scalar   `1` becomes the message `{"v":1}`
 
 Readers return why a value is refused from where it lies inside the column on, as
-`.b[3]": expected BIGINT, got "x"`; `decode` adds the beginning. Items are counted from 1, as in
-SQL.
+`.b[3]": expected BIGINT, actual "x"`; `decode` adds the beginning. Items are counted from 1, as
+in SQL.
 
 DuckDB splits the texts, and prints a number that is not whole as the nearest double. That is
 what a DOUBLE holds, too. A DECIMAL needs the digits as they are written: texts with a number
@@ -289,7 +289,7 @@ def _framed(texts: pa.Array, mark: str, expected: str) -> tuple[pa.Array, pa.Arr
     right = pc.fill_null(pc.starts_with(texts, mark), fill_value=True)
     if pc.all(right).as_py():
         return texts, pa.nulls(len(texts), pa.string())
-    reasons = pc.binary_join_element_wise(f'": expected {expected}, got ', _cut(texts), "")
+    reasons = pc.binary_join_element_wise(f'": expected {expected}, actual ', _cut(texts), "")
     return pc.if_else(right, texts, NO_TEXT), pc.if_else(right, NO_TEXT, reasons)
 
 

@@ -174,7 +174,7 @@ def _finish(cursor: _Cursor) -> None:
     rest = re.compile(r"[ \t\n\r]*").match(cursor.text, cursor.at)
     at = cursor.at if rest is None else rest.end()
     if at < len(cursor.text):
-        raise Malformed(f"expected one JSON document, got more at character {at + 1}")
+        raise Malformed(f"expected one JSON document, actual more at character {at + 1}")
 
 
 def _is_unicode(string: str) -> bool:
@@ -188,5 +188,5 @@ def _is_unicode(string: str) -> bool:
 
 def _unexpected(text: str, at: int) -> Malformed:
     if at >= len(text):
-        return Malformed("expected JSON, got a text that ends too early")
-    return Malformed(f"expected JSON, got other text at character {at + 1}")
+        return Malformed("expected JSON, actual a text that ends too early")
+    return Malformed(f"expected JSON, actual other text at character {at + 1}")

@@ -57,7 +57,7 @@ def columns_of(peek: Peek, files: CopyFiles) -> list[Column]:
     """Return the columns of the files. Errors: PeekRefused."""
     types = plan_of(peek).types[-1]
     if len(files.names) != len(peek.project):
-        raise PeekRefused(f"copy-to: expected {len(peek.project)} names, got {files.names}")
+        raise PeekRefused(f"copy-to: expected {len(peek.project)} names, actual {files.names}")
     return [
         Column(name, types[place])
         for name, place in zip(files.names, peek.project, strict=True)

@@ -58,7 +58,7 @@ def plan_with(plan: str, wanted: tuple[int, ...]) -> Dataflow:
     dataflow = _dataflow(plan)
     width = len(dataflow.types[-1])
     if any(not 0 <= position < width for position in wanted):
-        raise PeekRefused(f"peek: expected positions below {width}, got {wanted}")
+        raise PeekRefused(f"peek: expected positions below {width}, actual {wanted}")
     return dataflow
 
 
@@ -119,7 +119,7 @@ def keys_of(lookup: KeyLookup, types: list[str]) -> pa.RecordBatch:
     Errors: PeekRefused for columns that are not there, and keys of other types than theirs.
     """
     if not lookup.columns or not all(0 <= at < len(types) for at in lookup.columns):
-        raise PeekRefused(f"peek: expected columns below {len(types)}, got {lookup.columns}")
+        raise PeekRefused(f"peek: expected columns below {len(types)}, actual {lookup.columns}")
     kinds = [types[position] for position in lookup.columns]
     try:
         keys = key_rows(lookup.keys, kinds)
@@ -191,7 +191,7 @@ def _finished(
     most = min(peek.most_bytes, MOST_BYTES if peek.files is None else MOST_COPIED)
     size = kept.nbytes * total / max(len(places), 1)
     if size > most:
-        return PeekError(f"expected rows of at most {most} bytes, got {size:.0f}")
+        return PeekError(f"expected rows of at most {most} bytes, actual {size:.0f}")
     shown = kept.select(list(peek.project))
     return shown.take(pa.array(repeat_positions(copies))) if total > len(places) else shown
 

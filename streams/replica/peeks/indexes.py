@@ -73,7 +73,7 @@ class Indexes:
         if peek.lookup.columns != contents.keys:
             raise InvalidUsage(
                 f"index {index}: expected a look-up by columns {list(contents.keys)},"
-                f" got {list(peek.lookup.columns)}"
+                f" actual {list(peek.lookup.columns)}"
             )
         types = list(contents.types)
         keys = keys_of(peek.lookup, types)

@@ -144,7 +144,7 @@ def _pieces(
         middle = int(np.searchsorted(times[first:end], time, "right")) + first
     if middle == end:
         raise InvalidUsage(
-            f"expected updates of at most {most_bytes} bytes at {time}, got {len(encoded)}"
+            f"expected updates of at most {most_bytes} bytes at {time}, actual {len(encoded)}"
         )
     yield from _pieces(rows, times, (first, middle), most_bytes)
     yield from _pieces(rows, times, (middle, end), most_bytes)

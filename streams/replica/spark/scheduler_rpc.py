@@ -78,6 +78,6 @@ def ask(path: str, question: Question) -> object:
     stream.write(json.dumps(question).encode() + b"\n")
     line = stream.readline()
     if not line:
-        raise Indeterminate(f"scheduler at {path}: expected an answer, got end of stream")
+        raise Indeterminate(f"scheduler at {path}: expected an answer, actual end of stream")
     answer: object = json.loads(line)
     return answer

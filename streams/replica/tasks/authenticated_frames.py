@@ -84,10 +84,10 @@ class Frames:
             return None
         (length,) = _LENGTH.unpack(head)
         if length > most:
-            raise ConnectionAbortedError(f"expected a frame of {most} bytes, got {length}")
+            raise ConnectionAbortedError(f"expected a frame of {most} bytes, actual {length}")
         body = self._exactly(length, until_s)
         if length and not body:
-            raise ConnectionResetError("expected a frame, got the end of the connection")
+            raise ConnectionResetError("expected a frame, actual the end of the connection")
         return body
 
     def is_open(self) -> bool:

@@ -96,7 +96,7 @@ def ask(frames: Frames, wanted: ResidentStep, patience_s: float) -> Sequence[Hea
         raise ConnectionResetError("the resident task ended")
     answered = heads(frame)
     if any(head.step != wanted.step for head in answered):
-        raise ValueError(f"expected the answer to {wanted.step}, got another one")
+        raise ValueError(f"expected the answer to {wanted.step}, actual another one")
     return answered
 
 

@@ -21,11 +21,13 @@ SMALL_TABLES = ("materializations.", "materialize.")
 def refuse_reserved(name: str) -> None:
     """Check the name of a collection or a group. Errors: InvalidUsage for a reserved one."""
     if name == REGISTRY:
-        raise InvalidUsage(f"{REGISTRY} is reserved for the registry of ids: choose another name")
+        raise InvalidUsage(
+            f"{REGISTRY} is reserved for the registry of ids: choose another name"
+        )
     if name.startswith(ENTRY):
         raise InvalidUsage(
-            f"{name}: names that begin with {ENTRY} are reserved for the registry: choose another"
-            " name"
+            f"{name}: names that begin with {ENTRY} are reserved for the registry:"
+            " choose another name"
         )
     if name.startswith(SMALL_TABLES):
         raise InvalidUsage(

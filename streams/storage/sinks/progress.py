@@ -44,7 +44,7 @@ def decode(value: bytes) -> Progress:
     """Decode a progress record. Errors: Corrupt if it is none."""
     name, record = codec.decode(value)
     if name != "sink_progress":
-        raise Corrupt(f"expected a sink's progress, got a record of schema {name}")
+        raise Corrupt(f"expected a sink's progress, actual a record of schema {name}")
     until = record["until"]
     return Progress(
         Timestamp(record["frontier"]),

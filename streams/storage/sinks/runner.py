@@ -277,7 +277,7 @@ class SinkRunner:
         if len(interval.records) < before.written:
             raise InvalidUsage(
                 f"sink {self._spec.sink}: expected at least {before.written} records below "
-                f"{interval.upper}, got {len(interval.records)}"
+                f"{interval.upper}, actual {len(interval.records)}"
             )
         for first, last, progress in transactions(
             before, interval.upper, len(interval.records)

@@ -80,10 +80,10 @@ class AskedSubscribe:
             if is_ended:
                 raise WrongDelivery("something follows the end")
             if not isinstance(outcome, SubscribeBatch):
-                raise WrongDelivery(f"expected intervals, got {outcome}")
+                raise WrongDelivery(f"expected intervals, actual {outcome}")
             if outcome.lower != reached or end_of(outcome.upper) <= reached:
                 to = (outcome.lower, outcome.upper)
-                raise WrongDelivery(f"expected an interval from {reached} on, got {to}")
+                raise WrongDelivery(f"expected an interval from {reached} on, actual {to}")
             for key, diff in self._updates(outcome):
                 if key in changes:
                     raise WrongDelivery(f"two changes of {key}")
@@ -112,7 +112,7 @@ class AskedSubscribe:
         columns = (column.to_pylist() for column in updates.columns)
         for *row, time, diff in zip(*columns, strict=True):
             if time >= upper:
-                raise WrongDelivery(f"expected times before {upper}, got {time}")
+                raise WrongDelivery(f"expected times before {upper}, actual {time}")
             if time >= batch.lower:  # another replica delivered what lies before
                 yield (tuple(row), time), diff
 

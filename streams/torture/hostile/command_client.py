@@ -67,7 +67,7 @@ class CommandClient:
         deadline = self.now_s() + patience_s
         while id_ not in self._outcomes:
             if self.now_s() > deadline:
-                raise Determinate(f"expected a response within {patience_s:g} s, got none")
+                raise Determinate(f"expected a response within {patience_s:g} s, actual none")
             self._read()
         return self._outcomes.pop(id_)
 
@@ -83,7 +83,7 @@ class CommandClient:
                 break
             outcome = self.outcome(self.send(name, **fields), patience_s)
         if outcome["status"] != "DONE":
-            raise Determinate(f"expected {name} to be DONE, got {outcome}")
+            raise Determinate(f"expected {name} to be DONE, actual {outcome}")
         capabilities = outcome["capabilities"]
         assert isinstance(capabilities, list)
         return capabilities

@@ -37,10 +37,10 @@ def total(messages: int) -> int:
 def wrong(rows: Sequence[Row], least: int) -> str:
     """The errors in the contents of a view that saw `least` messages before."""
     if len(rows) != 1:
-        return f"expected one row, got {list(rows)[:3]}"
+        return f"expected one row, actual {list(rows)[:3]}"
     ((seen, actual),) = rows
     if not isinstance(seen, int) or int(str(actual or 0)) != total(seen):
-        return f"expected the sum of the first {seen} messages, got {actual}"
+        return f"expected the sum of the first {seen} messages, actual {actual}"
     return f"it went back from {least} messages to {seen}" if seen < least else ""
 
 

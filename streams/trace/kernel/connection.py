@@ -43,7 +43,7 @@ class AnswerTooLarge(SlackwaterError):
         self.most_bytes = most_bytes
 
     def __str__(self) -> str:
-        return f"expected an answer of at most {self.most_bytes:,} bytes, got more"
+        return f"expected an answer of at most {self.most_bytes:,} bytes, actual more"
 
 
 def translate_error(error: Exception) -> SlackwaterError:

@@ -190,18 +190,18 @@ def _checked(function: Function, result: object, returns: pa.DataType, rows: int
     """The result, if it is what was declared."""
     if not isinstance(result, pa.Array | pa.ChunkedArray):
         raise TypeError(
-            f"expected a pyarrow array from {function.name}, got {type(result).__name__}"
+            f"expected a pyarrow array from {function.name}, actual {type(result).__name__}"
         )
     if len(result) != rows:
         raise ValueError(
-            f"expected {rows} values from {function.name}, one a row, got {len(result)}"
+            f"expected {rows} values from {function.name}, one a row, actual {len(result)}"
         )
     if pa.types.is_null(result.type):
         return pa.nulls(rows, returns)
     if result.type != returns:
         raise TypeError(
             f"expected {returns} from {function.name}, declared to return"
-            f" {function.returns}, got {result.type}"
+            f" {function.returns}, actual {result.type}"
         )
     return _whole(result)
 

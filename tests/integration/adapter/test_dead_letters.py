@@ -58,7 +58,9 @@ def test_good_rows_are_read_and_each_bad_message_is_a_dead_letter_once(
         f'SELECT "offset", value, reason FROM {source}.errors ORDER BY "offset"'
     )
     assert [row[0] for row in letters.rows] == [0, 11, 22]
-    assert {row[2] for row in letters.rows} == {"expected JSON, got a text that ends too early"}
+    assert {row[2] for row in letters.rows} == {
+        "expected JSON, actual a text that ends too early"
+    }
     namespace = environment.settings.namespace
     eventually(lambda: len(read_output(broker.bootstrap, namespace, out)) == 3)
     shown = environment.sql("SHOW SOURCES")[0].dicts()

@@ -109,7 +109,9 @@ def test_what_cannot_be_done_is_refused(
     eventually(lambda: len(run(directory, "show", name)) == 1)
     assert "no topic 'absent'" in error_of(run(directory, *replay, code=1))
     own = f"{environment.settings.namespace}.registry"
-    assert "belongs to the environment" in error_of(run(directory, "replay", name, "--to", own, code=1))
+    assert "belongs to the environment" in error_of(
+        run(directory, "replay", name, "--to", own, code=1)
+    )
     wrong = (*replay, "--where", "no_such_column")
     assert "no_such_column" in error_of(run(directory, *wrong, code=1))
     assert "no environment" in error_of(run(tmp_path, "list", code=3))

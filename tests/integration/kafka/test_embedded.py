@@ -143,9 +143,9 @@ def test_ctrl_c_does_not_reach_it(broker):
 
 
 def test_a_broker_is_started_once_and_addressed_while_it_runs(broker, tmp_path):
-    with pytest.raises(InvalidUsage, match="expected stopped, found running"):
+    with pytest.raises(InvalidUsage, match="expected stopped, actual running"):
         broker.start()
-    with pytest.raises(InvalidUsage, match="expected running, found stopped"):
+    with pytest.raises(InvalidUsage, match="expected running, actual stopped"):
         _ = EmbeddedBroker(tmp_path).bootstrap
     EmbeddedBroker(tmp_path).stop()
 

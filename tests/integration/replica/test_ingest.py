@@ -183,9 +183,9 @@ def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
     prefix = f"cannot decode message: topic {topic}, partition 1, offset"
     assert errors == Counter(
         {
-            f'{prefix} 0: column "n": expected BIGINT, got "x"': 1,
-            f"{prefix} 1: expected UTF-8, got other bytes at byte 1": 1,
-            f"{prefix} 2: expected a JSON object, got nothing": 1,
+            f'{prefix} 0: column "n": expected BIGINT, actual "x"': 1,
+            f"{prefix} 1: expected UTF-8, actual other bytes at byte 1": 1,
+            f"{prefix} 2: expected a JSON object, actual nothing": 1,
         }
     )
     raw.send([(None, '{"n":50,"k":"new"}'), (None, "{")])
@@ -195,7 +195,7 @@ def test_what_stood_in_the_topic_is_one_snapshot_and_bad_messages_are_errors(
     assert len(rows) == 52
     assert set(more - errors) == {
         f"cannot decode message: topic {topic}, partition 0, offset 51: "
-        "expected JSON, got a text that ends too early"
+        "expected JSON, actual a text that ends too early"
     }
     assert binding(bench, "events") == {0: 52, 1: 4}
     bound = bench.shards.state(CollectionId("events")).source or {}

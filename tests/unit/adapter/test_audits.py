@@ -141,7 +141,7 @@ def test_what_cannot_be_audited_is_refused_by_name(env: Environment) -> None:
     env.rows(SINK)
     assert env.fails("AUDIT out").message == "sink out cannot be read"
     assert env.fails("AUDIT totals TIMES 0").message == (
-        "expected a number from 1 to 1000, found 0"
+        "expected a number from 1 to 1000, actual 0"
     )
     assert "AUDIT view" in env.fails("AUDIT totals AS").hint
 

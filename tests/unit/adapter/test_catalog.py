@@ -110,7 +110,7 @@ def test_ids_are_never_reused() -> None:
     catalog, _ = fold([*BASE, Drop(K3), Forget(K3)])
     assert catalog.next_id("sink") == "k4"
     again, outcomes = fold([*BASE, Drop(K3), Forget(K3), Create(sink(3, "out", "u2"))])
-    assert outcomes[-1] == Refused("expected the number 4, got the id k3")
+    assert outcomes[-1] == Refused("expected the number 4, actual the id k3")
     assert again == catalog
 
 
@@ -125,7 +125,7 @@ def test_ids_are_never_reused() -> None:
         (Birth(CollectionId("u9"), Timestamp(1)), "no object u9 awaits its birth"),
         (Create(CALLER), "no function f"),
         (Undefine("f"), "no function f"),
-        (Materialize(replace(SHOP, id="m5")), "expected the number 4, got the id m5"),
+        (Materialize(replace(SHOP, id="m5")), "expected the number 4, actual the id m5"),
         (Materialize(replace(SHOP, inputs=(U2, CollectionId("u9")))), "no object u9"),
         (Unmaterialize("m4"), "no materialization m4"),
         (Unbind("m4"), "no materialization m4 was dropped"),

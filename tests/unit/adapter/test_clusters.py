@@ -95,9 +95,9 @@ def test_replicas_go_by_the_parameters_of_their_cluster_at_once_and_later_ones_t
         (
             "SET (size 2)",
             "expected a parameter of frontiers_ms, heartbeat_ms, max_read_bytes,"
-            " max_result_bytes, max_unacknowledged_bytes, got size",
+            " max_result_bytes, max_unacknowledged_bytes, actual size",
         ),
-        ("SET (heartbeat_ms 1)", "parameter heartbeat_ms: expected 1000 to 4000, got 1"),
+        ("SET (heartbeat_ms 1)", "parameter heartbeat_ms: expected 1000 to 4000, actual 1"),
         ("SET (REPLICAS 2, heartbeat_ms 1)", "parameter heartbeat_ms: expected 1000 to 4000"),
         ("RESET (replicas)", "expected a parameter of frontiers_ms, "),
     ],

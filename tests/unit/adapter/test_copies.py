@@ -103,7 +103,7 @@ def test_nothing_is_written_where_nothing_is_allowed(env, tmp_path: Path) -> Non
     ("query", "said"),
     [
         ("SELECT * FROM nothing", "nothing"),
-        ("SELECT 1 AS a, 2 AS A", "expected columns of different names, got A twice"),
+        ("SELECT 1 AS a, 2 AS A", "expected columns of different names, actual A twice"),
         ("SELECT union_value(k := 1) AS u", "cannot write column u of type UNION(k INTEGER)"),
         ("SELECT error('no') AS a", "the query failed"),
         (
@@ -262,7 +262,7 @@ def test_no_secret_of_a_statement_goes_to_the_replicas(
 ) -> None:
     monkeypatch.setattr(env.coordinator.instances.of("default"), "peek", raising)
     failed = env.fails("COPY orders TO 's3://KEY:SECRET@b/v' WITH (REPLICA fake)")
-    assert "got one with credentials or options" in failed.message
+    assert "actual one with credentials or options" in failed.message
     assert "SECRET" not in str(failed)
 
 
@@ -315,4 +315,4 @@ def test_system_relations_are_copied_too(env, exports: Path) -> None:
 def test_a_replica_copies_no_system_relation(env, replica_exports: Path) -> None:
     failed = by_replica(env, "SELECT * FROM slackwater.objects", replica_exports / "v")[-1]
     assert isinstance(failed, Failed)
-    assert failed.message == "COPY by a replica expected an object, found slackwater.objects"
+    assert failed.message == "COPY by a replica expected an object, actual slackwater.objects"

@@ -93,7 +93,7 @@ def test_what_becomes_of_bad_messages_is_in_the_description(env, clauses, on_err
 def test_an_unknown_word_is_refused(env):
     env.start_replica()
     failed = env.fails(SOURCE.format(" ON ERROR IGNORE"))
-    assert "expected DEAD LETTER, INLINE, FAIL or SKIP, found IGNORE" in failed.message
+    assert "expected DEAD LETTER, INLINE, FAIL or SKIP, actual IGNORE" in failed.message
 
 
 def test_they_are_in_the_group_of_their_source_and_begin_with_it(env):

@@ -30,7 +30,7 @@ DEEP = "the statement is nested too deeply"
         ("SELECT " + "1+" * 20_000 + "1", "max expression depth"),
         ("SELECT 'a\0b'", "the text holds a NUL character"),
         ('CREATE MATERIALIZED VIEW "a\0b" AS SELECT id FROM orders', "the text holds a NUL"),
-        ("SELECT 1;" * 1_001, "expected at most 1000 statements, got 1001"),
+        ("SELECT 1;" * 1_001, "expected at most 1000 statements, actual 1001"),
         ("SELECT * FROM orders AS OF " + "9" * 5_000, "expected a time"),
         ("SELECT '" + "x" * 1_000_000, "the text ends inside a string"),
         ("/*" * 10_000, "the text ends inside"),

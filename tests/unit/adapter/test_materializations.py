@@ -102,7 +102,7 @@ def test_what_cannot_be_divided_is_refused_with_the_way_out(env: Environment) ->
     for settings, expected in [
         ("BACKFILL BY SPARK", "BACKFILL BY SPARK: orders has no key by which its rows could"),
         ("SHARDS 2", "SHARDS 2: orders has no key by which its rows could be divided"),
-        ("BACKFILL BY FLINK", "BACKFILL BY: expected SPARK, found flink"),
+        ("BACKFILL BY FLINK", "BACKFILL BY: expected SPARK, actual flink"),
         ("BACKFILL BY 7", "expected a word as the value of option BACKFILL_BY"),
         ("BACKFILL BY", "expected a word as the value of option BACKFILL_BY"),
         ("BACKFILL RANGES 2", "BACKFILL RANGES: expected together with BACKFILL BY"),
@@ -121,7 +121,7 @@ def test_a_connector_of_somebody_else_is_named_by_its_command(env: Environment) 
         ("CONFIG '{}'", "INTO CONNECTOR takes one of COMMAND and ADDRESS"),
         ("COMMAND './a', ADDRESS 'b:1'", "INTO CONNECTOR takes one of COMMAND and ADDRESS"),
         ("COMMAND './a', PATH 'b'", "option PATH of INTO CONNECTOR is not known"),
-        ("COMMAND './a', CONFIG '[1]'", "option CONFIG: expected a JSON object, found a list"),
+        ("COMMAND './a', CONFIG '[1]'", "option CONFIG: expected a JSON object, actual a list"),
         ("COMMAND 7", "option COMMAND: expected a text in quotes"),
     ]:
         assert env.fails(text % options).message == expected
@@ -209,7 +209,7 @@ def test_a_key_that_is_reset_is_that_of_the_definition(
     assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["total"]
     failed = env.fails("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
     assert failed.message == "KEY (id) of totals does not match the existing table"
-    assert failed.hint.startswith("BACKFILL = 1 in the same statement")
+    assert failed.hint.startswith("add BACKFILL = 1 to the statement")
     env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals SET (KEY (id), BACKFILL 1)")
     env.rows("ALTER MATERIALIZATION shop ALTER BINDING totals RESET (KEY)")
     assert tasks(runtime)["m3"]["bindings"][0]["key"] == ["id"]
@@ -270,7 +270,7 @@ def test_a_connector_of_somebody_else_is_altered_by_how_it_is_reached(
     ("change", "expected"),
     [
         ("SET (HOTS = 'db2')", "INTO: option hots is not known: did you mean host?"),
-        ("SET (PORT = 'x')", "INTO.port: expected integer, found a text"),
+        ("SET (PORT = 'x')", "INTO.port: expected integer, actual a text"),
         ("SET (PASSWORD = 'hunter2')", "INTO.password: expected 'env:NAME' or 'file:PATH'"),
         ("RESET (HOST)", "INTO: option host is missing"),
         (
@@ -313,11 +313,11 @@ def test_an_altered_option_is_judged_by_its_connector(
         ("ALTER BINDING totals SET (KEY (land))", "column land of totals does not exist"),
         (
             "ALTER BINDING totals SET (BACKFILL 2)",
-            "option BACKFILL of totals: expected at least 3, found 2",
+            "option BACKFILL of totals: expected at least 3, actual 2",
         ),
         (
             "ALTER BINDING totals RESET (BACKFILL)",
-            "option BACKFILL of totals: expected at least 3, found 0",
+            "option BACKFILL of totals: expected at least 3, actual 0",
         ),
         (
             "ALTER BINDING totals SET (KEY (total))",

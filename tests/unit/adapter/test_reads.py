@@ -83,7 +83,7 @@ def test_what_takes_too_much_memory_is_refused(small: Environment, query: str) -
     with_orders(env).append("s1", NOW + 10, [((1000, 2.5), NOW, 100_000)])
     failed = env.fails(query)
     assert failed.message == "the query takes too much memory"
-    assert failed.detail == "expected at most 1 MiB of rows at a time, got more"
+    assert failed.detail == "expected at most 1 MiB of rows at a time, actual more"
     assert env.rows("SELECT 1 AS one") == [[1]]
 
 

@@ -80,9 +80,9 @@ def test_it_is_described_again_at_a_restart(env, both):
         (
             "CREATE REBASE r OF orders",
             "orders cannot be rebased: it is already on the timeline of the clock",
-            "read orders as it is",
+            "read orders directly",
         ),
-        ("CREATE REBASE r OF rebased", "rebased cannot be rebased", "read rebased as it is"),
+        ("CREATE REBASE r OF rebased", "rebased cannot be rebased", "read rebased directly"),
         ("CREATE REBASE r OF orders.errors", "orders.errors cannot be rebased", "read orders"),
         ("CREATE REBASE r OF click", "click does not exist", "did you mean clicks?"),
         ("CREATE REBASE clicks OF clicks", "source clicks already exists", "another name"),

@@ -23,7 +23,7 @@ CLICKS = (
     " (id BIGINT, ts TIMESTAMP, WATERMARK FOR ts AS ts) FORMAT JSON ON ERROR FAIL"
 )
 GONE = 'topic "orders", partition 0: rows from offset 3 on are pending until ...'
-SHORT = 'topic "orders", partition 0: expected to reach offset {}, got an end at {}'
+SHORT = 'topic "orders", partition 0: expected to reach offset {}, actual an end at {}'
 BAD = "cannot decode message: topic orders, partition 0, offset {}: x"
 
 

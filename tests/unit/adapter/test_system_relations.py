@@ -179,7 +179,7 @@ def test_a_view_over_them_is_refused(env, replica, statement: str) -> None:
 def test_they_are_read_as_of_now(env, replica) -> None:
     done = env.sql("SELECT * FROM slackwater.frontiers AS OF 5")[-1]
     assert isinstance(done, Failed)
-    assert done.message == "slackwater.frontiers cannot be read at 5"
+    assert done.message == "slackwater.frontiers cannot be read AS OF 5"
     facts = env.sql("SELECT id FROM slackwater.frontiers WHERE mz_now() > 1000")[-1].facts
     assert facts["as_of"] == env.coordinator._now_ms()
 

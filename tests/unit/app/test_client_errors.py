@@ -113,9 +113,15 @@ def test_what_is_right_works(files: Files) -> None:
 @pytest.mark.parametrize(
     ("certificate", "message"),
     [
-        ("expired", "valid now, got one that has expired: have it renewed there"),
-        ("elsewhere", "for 127.0.0.1, got one for another name: use the name that it is for"),
-        ("stranger", "trusted, got one that is not (unable to get local issuer certificate)"),
+        ("expired", "valid now, actual one that has expired: have it renewed there"),
+        (
+            "elsewhere",
+            "for 127.0.0.1, actual one for another name: use the name that it is for",
+        ),
+        (
+            "stranger",
+            "trusted, actual one that is not (unable to get local issuer certificate)",
+        ),
         ("stranger", "give the certificate of its authority with --tls-authority"),
     ],
 )
@@ -134,7 +140,7 @@ def test_a_certificate_of_a_client(files: Files) -> None:
             str(files.authority),
         )
         message = said(*trusted)
-        assert "expected a certificate of this client, got none" in message
+        assert "expected a certificate of this client, actual none" in message
         assert "--tls-certificate" in message
         other = ("--tls-certificate", str(files.stranger), "--tls-key", str(files.stranger))
         assert "one of an authority that it does not trust" in said(*trusted, *other)
@@ -143,7 +149,7 @@ def test_a_certificate_of_a_client(files: Files) -> None:
 def test_a_password(files: Files) -> None:
     with listening(None) as port:
         url = f"http://127.0.0.1:{port}"
-        start = f"the coordinator at {url} refused the request: expected the password, got"
+        start = f"the coordinator at {url} refused the request: expected the password, actual"
         todo = "give the file that holds it with --password-file"
         assert said("--url", url) == f"{start} none: {todo}"
         wrong = ("--password-file", str(files.wrong_password))
@@ -169,8 +175,8 @@ def test_tls_where_http_is_spoken() -> None:
     with listening(None) as port:
         message = said("--url", f"https://127.0.0.1:{port}")
         assert message == (
-            f"expected TLS at https://127.0.0.1:{port}, got something else: if the coordinator"
-            f" speaks none, write http://127.0.0.1:{port}"
+            f"expected TLS at https://127.0.0.1:{port}, actual something else: if the"
+            f" coordinator speaks none, write http://127.0.0.1:{port}"
         )
 
 
@@ -210,14 +216,15 @@ def test_something_else_listens_there(scheme: str, sent: bytes) -> None:
     with answering(lambda connection: connection.sendall(sent)) as port:
         message = said("--url", f"{scheme}://127.0.0.1:{port}")
         assert message.startswith("expected ")
-        assert f"{scheme}://127.0.0.1:{port}, got" in message
+        assert f"{scheme}://127.0.0.1:{port}, actual" in message
 
 
 def test_the_connection_is_closed_before_an_answer() -> None:
     with answering(lambda _: None) as port:
         message = said("--url", f"http://127.0.0.1:{port}")
         assert message == (
-            f"expected an answer of a coordinator at http://127.0.0.1:{port}, got a connection"
+            f"expected an answer of a coordinator at http://127.0.0.1:{port}, actual a"
+            " connection"
             " that was closed: if it has just ended, try again when it is back; if it speaks"
             f" TLS, write https://127.0.0.1:{port}"
         )
@@ -239,13 +246,13 @@ def test_some_other_http_server_listens_there() -> None:
         message = said("--url", f"http://127.0.0.1:{pages.server_port}")
         pages.shutdown()
     assert "expected a coordinator" in message
-    assert "got an answer of type text/html" in message
+    assert "actual an answer of type text/html" in message
 
 
 def test_another_service_listens_there() -> None:
     with served(Endpoint(Listening())) as port:
         message = said("--url", f"http://127.0.0.1:{port}")
-    assert "got another service (there is no POST /sql)" in message
+    assert "actual another service (there is no POST /sql)" in message
 
 
 @pytest.mark.parametrize(
@@ -275,5 +282,5 @@ def test_a_key_of_a_client(files: Files) -> None:
 def test_status_says_the_same(files: Files) -> None:
     with listening(None) as port:
         client = Access(url=f"http://127.0.0.1:{port}").client()
-        with pytest.raises(Determinate, match="expected the password, got none"):
+        with pytest.raises(Determinate, match="expected the password, actual none"):
             client.objects()

@@ -80,5 +80,5 @@ def test_a_place_that_is_too_deep_is_refused(tmp_path: Path) -> None:
     deep.mkdir()
     with pytest.raises(Determinate, match=r"expected a directory of a short path.*set TMPDIR"):
         made_in(deep, None)
-    with pytest.raises(InvalidUsage, match="expected started, found new"):
+    with pytest.raises(InvalidUsage, match="expected started, actual new"):
         EmbeddedPostgres(tmp_path).directory  # noqa: B018

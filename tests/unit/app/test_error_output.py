@@ -10,7 +10,7 @@ from streams.app.commands import app
 from streams.app.error_output import FAILED, NO_ENVIRONMENT, Refused, failed
 from streams.errors import Determinate, InvalidStatement, SlackwaterError
 
-MARKUP = "expected [bold]x[/], got [/x] and [red"
+MARKUP = "expected [bold]x[/], actual [/x] and [red"
 """Half of it is markup of rich's, and `[/x]` closes nothing."""
 
 

@@ -119,7 +119,9 @@ def test_queries_and_peers_are_chosen_by_name() -> None:
     assert [case.name for case in nexmark.chosen(CASES, "q5, q3")] == ["q3", "q5"]
     assert nexmark.peers_of("none") == []
     assert nexmark.peers_of("") == list(PEERS.values())
-    with pytest.raises(typer.BadParameter, match="expected some of flink, pathway, got spark"):
+    with pytest.raises(
+        typer.BadParameter, match="expected some of flink, pathway, actual spark"
+    ):
         nexmark.peers_of("spark")
 
 
@@ -143,7 +145,7 @@ def test_a_peer_that_fails_says_what_it_said(
     peer.python.write_text('#!/bin/sh\necho hello\necho \'{"seconds": 2, "cpu_seconds": 3}\'\n')
     assert peer.run([]) == installed.RunCost(2, 3)
     peer.python.write_text("#!/bin/sh\necho hello\n")
-    with pytest.raises(PeerFailed, match="expected a line of figures, got: hello"):
+    with pytest.raises(PeerFailed, match="expected a line of figures, actual: hello"):
         peer.run([])
 
 

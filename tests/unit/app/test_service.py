@@ -34,7 +34,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
             '{"bootstrap": "a:1", "directory": "d", "buckets": true}',
             "buckets: expected a whole number",
         ),
-        ('{"bootstrap": 7, "directory": "d"}', "bootstrap: expected a text, got int"),
+        ('{"bootstrap": 7, "directory": "d"}', "bootstrap: expected a text, actual int"),
         ('{"bootstrap": "a:1", "directory": "d", "client": "x"}', "client: expected an object"),
         ('{"bootstrap": "a:1", "directory": "d", "colour": 1}', "colour: no such setting"),
         (

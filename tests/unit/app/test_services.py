@@ -90,8 +90,8 @@ def test_state_may_be_in_a_store_and_spark_be_told_more(
         (("--conf", "master=x"), "expected spark.NAME=VALUE"),
         (("--conf", "spark.sql.adaptive.enabled=true"), "cannot be set: a bucket of state"),
         (("--conf", "spark.x"), "expected NAME=VALUE"),
-        (("--store", "/shared"), "expected a URI, as file:///shared, got a path"),
-        (("--cache", "/c"), "of no use without --store"),
+        (("--store", "/shared"), "expected a URI, as file:///shared, actual a path"),
+        (("--cache", "/c"), "--cache needs --store"),
         (("--store", "file:///s", "--cache", "c"), "expected an absolute path"),
     ],
 )
@@ -139,7 +139,7 @@ def test_a_coordinator_and_compaction_have_their_own(
 @pytest.mark.parametrize(
     ("parameter", "said"),
     [
-        ("heartbeat_ms=5", "parameter heartbeat_ms: expected 1000 to 4000, got 5"),
+        ("heartbeat_ms=5", "parameter heartbeat_ms: expected 1000 to 4000, actual 5"),
         ("heartbeat_ms=soon", "expected NAME=VALUE with a whole number"),
         ("later=5", "expected a parameter of frontiers_ms, heartbeat_ms"),
     ],
@@ -167,7 +167,7 @@ def test_what_is_missing_or_open_is_refused_before_anything_starts(
         ((*brokers, "--listen", "here"), "expected HOST:PORT"),
         ((*brokers, "--log-format", "xml"), "'xml' is not one of 'text', 'json'"),
         ((*brokers, "--tls-key", "k.pem"), "expected --listen HOST:PORT with TLS"),
-        ((*brokers, *here, str(short)), "at least 12 characters, got 7"),
+        ((*brokers, *here, str(short)), "at least 12 characters, actual 7"),
         ((*brokers, *here, str(empty)), "which is empty"),
         ((*brokers, *here, str(tmp_path / "none")), "cannot be read: FileNotFoundError"),
     ):

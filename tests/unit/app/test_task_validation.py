@@ -96,7 +96,7 @@ POSTGRES = {"host": "db", "database": "d", "user": "u"}
         ),
         (
             task("postgres", {**POSTGRES, "password": "hunter2"}, {"table": "a"}),
-            "INTO.password: expected 'env:NAME' or 'file:PATH', found the secret itself",
+            "INTO.password: expected 'env:NAME' or 'file:PATH', actual the secret itself",
         ),
         (
             task("./nothing", {}, {}),

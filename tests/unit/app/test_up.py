@@ -174,7 +174,7 @@ def test_an_empty_master_is_this_machine(tmp_path: Path, monkeypatch) -> None:
     ("options", "why"),
     [
         (["--store", "/shared"], "expected a URI"),
-        (["--cache", "/cache"], "of no use without --store"),
+        (["--cache", "/cache"], "--cache needs --store"),
         (["--store", "file:///shared", "--cache", "cache"], "expected an absolute path"),
         (["--conf", "executor.memory=4g"], "expected spark.NAME=VALUE"),
         (["--conf", "spark.master=local"], "--master says it"),

@@ -173,7 +173,7 @@ def test_an_interval_ends_behind_its_begin() -> None:
 
 def test_a_response_is_no_command() -> None:
     value = encode_response(ResponseMessage("n", "r1", 4, Reconciled(0, 0, 0)))
-    with pytest.raises(Corrupt, match="expected a compute command, got"):
+    with pytest.raises(Corrupt, match="expected a compute command, actual"):
         decode_command(value)
 
 
@@ -182,5 +182,5 @@ def test_a_record_of_another_protocol_is_neither(decode) -> None:
     value = codec.encode(
         "sink_progress", {"sink": "u3", "frontier": 1, "until": None, "written": 0}
     )
-    with pytest.raises(Corrupt, match="got a record of schema sink_progress"):
+    with pytest.raises(Corrupt, match="actual a record of schema sink_progress"):
         decode(value)

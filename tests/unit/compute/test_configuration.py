@@ -45,8 +45,8 @@ def test_a_configuration_is_told_to_whoever_joins(logs) -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"heartbeat_ms": 5}, "parameter heartbeat_ms: expected 1000 to 4000, got 5"),
-        ({"later": 5}, "expected a parameter of frontiers_ms, .* got later"),
+        ({"heartbeat_ms": 5}, "parameter heartbeat_ms: expected 1000 to 4000, actual 5"),
+        ({"later": 5}, "expected a parameter of frontiers_ms, .* actual later"),
     ],
 )
 def test_a_controller_sends_no_configuration_that_replicas_refuse(logs, values, said) -> None:

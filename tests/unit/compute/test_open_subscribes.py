@@ -376,5 +376,5 @@ def test_what_nobody_takes_ends_it_before_memory_does() -> None:
         "r1-1", answer(replace(large, upper=frontier(6))), MOST_UNTAKEN
     )
     assert isinstance(new, SubscribeError)
-    assert new.message == "expected at most 50000 bytes that are not taken, got 50512"
+    assert new.message == "expected at most 50000 bytes that are not taken, actual 50512"
     assert not open_.subscribes

@@ -90,7 +90,7 @@ def test_commands_without_an_iteration_are_passed_over() -> None:
 
 
 def test_a_gap_is_corrupt() -> None:
-    with pytest.raises(Corrupt, match="expected sequence number 1, got 2"):
+    with pytest.raises(Corrupt, match="expected sequence number 1, actual 2"):
         fold([("a", 0, A1), ("a", 2, START)])
 
 
@@ -217,7 +217,7 @@ def test_what_cannot_be_read_is_told_with_its_offset_and_passed_over(logs) -> No
     ]
     assert "avro header" in reasons[0]
     assert "compute_initialization_complete" in reasons[1]
-    assert "expected sequence number 2, got 3" in reasons[2]
+    assert "expected sequence number 2, actual 3" in reasons[2]
     assert messages[-1].command == WRITES
 
 

@@ -23,7 +23,7 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
         (
             {0: 5},
             TopicReport("b", {0: Ends(0, 9)}),
-            'topic "events" was re-created: expected id a, got b',
+            'topic "events" was re-created: expected id a, actual b',
         ),
         (
             {0: 5},
@@ -45,12 +45,12 @@ SOURCE = IngestionDescription(topic=Topic("events"), topic_id="a", envelope="non
         (
             {0: 5},
             TopicReport("a", {0: Ends(0, 4)}, repeats=SETTLED),
-            'topic "events", partition 0: expected to reach offset 5, got an end at 4',
+            'topic "events", partition 0: expected to reach offset 5, actual an end at 4',
         ),
         (
             {0: 5, 1: 0},
             TopicReport("a", {0: Ends(0, 5)}, repeats=SETTLED),
-            'topic "events", partition 1: expected offset 0, got no such partition',
+            'topic "events", partition 1: expected offset 0, actual no such partition',
         ),
     ],
     ids=[
@@ -80,7 +80,7 @@ def test_nothing_is_passed_over(bound, report, obstacle):
         (TopicReport("a", {0: Ends(0, 3)}), StaleEnds()),
         (
             TopicReport("a", {0: Ends(0, 3)}, repeats=SETTLED),
-            'topic "events", partition 0: expected to reach offset 5, got an end at 3',
+            'topic "events", partition 0: expected to reach offset 5, actual an end at 3',
         ),
         (
             TopicReport("a", {0: Ends(0, 9)}, shrunk={0: 3}),

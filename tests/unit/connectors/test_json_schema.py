@@ -38,7 +38,7 @@ GOOD = {"host": "db", "database": "d", "user": "u"}
     [
         (POSTGRES, GOOD, []),
         (POSTGRES, {**GOOD, "port": 70000}, ["c.port: expected at most 65535"]),
-        (POSTGRES, {**GOOD, "port": True}, ["c.port: expected integer, found true or false"]),
+        (POSTGRES, {**GOOD, "port": True}, ["c.port: expected integer, actual true or false"]),
         (POSTGRES, {**GOOD, "host": ""}, ["c.host: expected at least 1 characters"]),
         (POSTGRES, {**GOOD, "sslmode": "x"}, ["c.sslmode: expected what matches ^("]),
         (
@@ -52,7 +52,7 @@ GOOD = {"host": "db", "database": "d", "user": "u"}
         (NESTED, {"auth": {"user": "u", "password": "hunter2"}}, ["c.auth: option password"]),
         (NESTED, {"auth": {}}, ["c.auth: option user is missing"]),
         (NESTED, {"kind": "y"}, ["c.kind: expected one of x"]),
-        (NESTED, [], ["c: expected object, found a list"]),
+        (NESTED, [], ["c: expected object, actual a list"]),
     ],
 )
 def test_what_is_refused_is_named(schema: Any, value: Any, expected: Sequence[str]) -> None:
@@ -112,7 +112,7 @@ def test_a_recursive_schema_is_asked_of_each_member() -> None:
     }
     value: Any = {"name": "a", "next": {"name": "b", "next": {"name": 7, "next": None}}}
     assert list(refusals(tree, value, "c", is_closed=False)) == [
-        "c.next.next.name: expected string, found a whole number"
+        "c.next.next.name: expected string, actual a whole number"
     ]
 
 

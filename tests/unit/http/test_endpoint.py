@@ -200,7 +200,7 @@ def test_a_client_with_the_authority_and_the_password_is_served(
 def test_a_client_without_either_is_told(secured: str, certificates: Certificates) -> None:
     with pytest.raises(Determinate, match=r"refused the request: .*expected the password"):
         Access(url=secured, tls_authority=certificates.authority).client().replicas()
-    with pytest.raises(Determinate, match="that is trusted, got one that is not"):
+    with pytest.raises(Determinate, match="that is trusted, actual one that is not"):
         Access(url=secured, password_file=certificates.password).client().replicas()
 
 

@@ -56,11 +56,11 @@ def test_beyond_this_machine_a_service_needs_tls_and_something_that_clients_prov
 
 
 def test_halves_are_refused_and_no_password_is_shown() -> None:
-    with pytest.raises(InvalidUsage, match="got one of them"):
+    with pytest.raises(InvalidUsage, match="actual one of them"):
         Listening(certificate=Path("x.pem"))
     with pytest.raises(InvalidUsage, match="without TLS clients show none"):
         Listening(client_authority=Path("x.pem"))
-    with pytest.raises(InvalidUsage, match="at least 12 characters, got 7") as refused:
+    with pytest.raises(InvalidUsage, match="at least 12 characters, actual 7") as refused:
         Listening(password="hunter2")
     assert "hunter2" not in str(refused.value)
     assert PASSWORD not in repr(Listening(password=PASSWORD))

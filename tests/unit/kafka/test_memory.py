@@ -57,7 +57,7 @@ def test_a_recreated_topic_is_another_one(broker):
 
 
 def test_a_data_topic_is_no_log(broker):
-    with pytest.raises(InvalidUsage, match="expected 1 partition, found 2"):
+    with pytest.raises(InvalidUsage, match="expected 1 partition, actual 2"):
         broker.logs.bounds(DATA)
 
 

@@ -49,10 +49,10 @@ def test_partitions_and_settings() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("replication.factor", "0", "expected a number from 1 on, got '0'"),
-        ("data.partitions", "many", "expected a number from 1 on, got 'many'"),
-        ("data.partitions", "-1", "got '-1'"),
-        ("min.insync.replicas", "4", "expected 1 to 3, found 4"),
+        ("replication.factor", "0", "expected a number from 1 on, actual '0'"),
+        ("data.partitions", "many", "expected a number from 1 on, actual 'many'"),
+        ("data.partitions", "-1", "actual '-1'"),
+        ("min.insync.replicas", "4", "expected 1 to 3, actual 4"),
         ("partitions", "4", "expected replication.factor, min.insync.replicas"),
         ("raw.retention.ms", "4", "expected replication.factor"),
         ("log.", "4", "expected replication.factor"),
@@ -109,5 +109,7 @@ def test_how_long_commands_are_kept_may_be_chosen(pairs) -> None:
 
 
 def test_what_is_no_time_is_no_retention() -> None:
-    with pytest.raises(InvalidUsage, match=r"expected milliseconds, or -1 .forever., got '7d'"):
+    with pytest.raises(
+        InvalidUsage, match=r"expected milliseconds, or -1 .forever., actual '7d'"
+    ):
         topic_choices({"commands.retention.ms": "7d"})

@@ -52,7 +52,7 @@ def test_a_log_that_could_lose_or_reorder_is_refused(key, value):
     topic = Found(1, 1, {**settings_of(TopicKind.LOG, SINGLE_BROKER), key: value})
     (wrong,) = differences(LOG, SINGLE_BROKER, topic)
     assert wrong.startswith(f"{key}: expected ")
-    assert wrong.endswith(f"found {value}")
+    assert wrong.endswith(f"actual {value}")
 
 
 def test_too_few_copies_are_refused():
@@ -75,12 +75,12 @@ def test_a_refusal_names_every_topic_that_falls_short():
 
 
 def test_a_log_has_one_partition():
-    with pytest.raises(InvalidUsage, match="expected 1 partitions, found 2"):
+    with pytest.raises(InvalidUsage, match="expected 1 partitions, actual 2"):
         TopicSpec(Topic("l"), 2, TopicKind.LOG)
 
 
 def test_more_insync_copies_than_copies_are_refused():
-    with pytest.raises(InvalidUsage, match="expected 1 to 2, found 3"):
+    with pytest.raises(InvalidUsage, match="expected 1 to 2, actual 3"):
         Durability(replication=2, min_insync=3)
 
 

@@ -150,7 +150,7 @@ def test_no_peek_waits_for_a_copy(peeking: Peeking, tmp_path: Path, monkeypatch)
     ("changes", "said"),
     [
         ({"uri": "file:///elsewhere/v"}, "COPY may not write to file:///elsewhere/v"),
-        ({"uri": "s3://KEY:SECRET@b/v"}, "got one with credentials or options"),
+        ({"uri": "s3://KEY:SECRET@b/v"}, "actual one with credentials or options"),
         ({"uri": "PREFIX/none/v"}, "a directory that exists"),
         ({"names": ("a",)}, "expected 2 names"),
         ({"names": ("a", "A")}, "columns of different names"),

@@ -117,7 +117,7 @@ def test_a_look_up_by_another_key_and_a_dropped_index(peeking: Peeking) -> None:
     asker.commands.write([by_key("u1", 4, "p", 1)])
     outcome = asker.answers(1)["p"].outcome
     assert isinstance(outcome, PeekError)
-    assert outcome.message == "index i9: expected a look-up by columns [1], got [0]"
+    assert outcome.message == "index i9: expected a look-up by columns [1], actual [0]"
     assert loop.indexes.drop(I9)
     assert not loop.indexes.drop(I9)
     asker.commands.write([AllowCompaction(I9, EMPTY), by_key("u1", 4, "q", 1)])

@@ -213,7 +213,7 @@ def test_a_configuration_is_gone_by_and_what_is_not_known_of_it_is_told(
     server.hear(reader(UpdateConfiguration({"heartbeat_ms": 9, "frontiers_ms": 500})))
     assert server.answers.parameters == DEFAULTS.updated({"heartbeat_ms": 1_000})
     assert isinstance(written[-1], Status)
-    assert written[-1].message.endswith("heartbeat_ms: expected 1000 to 4000, got 9")
+    assert written[-1].message.endswith("heartbeat_ms: expected 1000 to 4000, actual 9")
 
 
 def test_peeks_do_not_make_it_look_at_dataflows(

@@ -198,7 +198,7 @@ def test_one_time_that_is_too_large_is_an_error(peeking: Peeking, client: Client
     client.begin("a", UpdateConfiguration({"max_result_bytes": 2_048}), subscribe())
     outcome = client.hear()
     assert isinstance(outcome, SubscribeError)
-    assert outcome.message.startswith("expected updates of at most 2048 bytes at 3, got")
+    assert outcome.message.startswith("expected updates of at most 2048 bytes at 3, actual")
 
 
 def test_a_slow_client_gets_no_more_than_it_acknowledges(

@@ -69,9 +69,9 @@ def test_chunks_come_back_whole() -> None:
 @pytest.mark.parametrize(
     ("result", "message"),
     [
-        ("pa.array([7])", "values from f, one a row, got 1"),
-        ("x.cast('int32')", "expected int64 from f, declared to return BIGINT, got int32"),
-        ("x.to_pylist()", "expected a pyarrow array from f, got list"),
+        ("pa.array([7])", "values from f, one a row, actual 1"),
+        ("x.cast('int32')", "expected int64 from f, declared to return BIGINT, actual int32"),
+        ("x.to_pylist()", "expected a pyarrow array from f, actual list"),
         ("1 // 0", "ZeroDivisionError"),
     ],
 )

@@ -63,7 +63,7 @@ class Peer:
             report = json.loads(said.strip().splitlines()[-1])
             return RunCost(report["seconds"], report["cpu_seconds"])
         except (IndexError, KeyError, ValueError) as cause:
-            raise PeerFailed(f"expected a line of figures, got: {said[-SAID:]}") from cause
+            raise PeerFailed(f"expected a line of figures, actual: {said[-SAID:]}") from cause
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def test_a_frame_that_is_too_large_is_refused_before_it_is_read() -> None:
     pipe = io.BytesIO()
     send(pipe, DATA, b"abc")
     pipe.seek(0)
-    with pytest.raises(Garbled, match="at most 2 bytes, got 3"):
+    with pytest.raises(Garbled, match="at most 2 bytes, actual 3"):
         receive(pipe, largest=2)
 
 

@@ -169,7 +169,7 @@ def test_a_worker_that_hangs_is_ended() -> None:
         ("raise ValueError('odd\\nand more')", "ValueError: odd"),
         ("raise KeyError", "KeyError"),
         ("raise ValueError('y' * 10_000_000)", f"ValueError: {'y' * 500}..."),
-        ("return 3", "TypeError: expected a pyarrow array from f, got int"),
+        ("return 3", "TypeError: expected a pyarrow array from f, actual int"),
         (
             "raise type('Silent', (Exception,), {'__str__': lambda self: 1 // 0})",
             "Silent",
@@ -212,7 +212,7 @@ def test_what_a_statement_puts_on_disk_is_bounded(cramped: Workers) -> None:
             " (SELECT md5(i::VARCHAR) AS x FROM range(200000) r(i))",
         )
     assert failed.value.message == "the query takes too much disk"
-    assert failed.value.detail == "expected at most 1 MiB of working files, got more"
+    assert failed.value.detail == "expected at most 1 MiB of working files, actual more"
     assert honest(cramped)
 
 

@@ -133,8 +133,11 @@ def test_topics_as_they_have_to_be_are_ok() -> None:
         ),
         ({"topic": "ns.u1.log", "retention_ms": "1000"}, "retention.ms: expected -1"),
         ({"topic": "ns.catalog", "retention_ms": "1000"}, "ns.catalog: retention.ms"),
-        ({"topic": "ns.u1.data", "cleanup_policy": "delete"}, "expected compact, found delete"),
-        ({"topic": "ns.u1.data", "min_insync_replicas": "1"}, "expected at least 2, found 1"),
+        (
+            {"topic": "ns.u1.data", "cleanup_policy": "delete"},
+            "expected compact, actual delete",
+        ),
+        ({"topic": "ns.u1.data", "min_insync_replicas": "1"}, "expected at least 2, actual 1"),
         (
             {"topic": "ns.compute.default.commands", "message_timestamp_type": "CreateTime"},
             "expected LogAppendTime",
@@ -148,7 +151,7 @@ def test_a_setting_that_loses_something_is_wrong(changes: dict[str, str], findin
 
 @pytest.mark.parametrize(
     ("change", "finding"),
-    [({"partitions": 2}, "expected 1, found 2"), ({"replication": 1}, "at least 3, found 1")],
+    [({"partitions": 2}, "expected 1, actual 2"), ({"replication": 1}, "at least 3, actual 1")],
 )
 def test_other_partitions_and_fewer_copies_are_wrong(
     change: dict[str, int], finding: str

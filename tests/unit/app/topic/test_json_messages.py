@@ -33,11 +33,11 @@ def test_a_key_is_the_member_or_an_object_of_several(key, expected) -> None:
 @pytest.mark.parametrize(
     ("line", "key", "message"),
     [
-        (b'{"id": 1', (), "line 8: expected JSON, got a text that ends too early"),
-        (b"{'id': 1}", (), "line 8: expected JSON, got other text at character 2"),
-        (b"NaN", (), "line 8: expected JSON, got other text at character 1"),
+        (b'{"id": 1', (), "line 8: expected JSON, actual a text that ends too early"),
+        (b"{'id': 1}", (), "line 8: expected JSON, actual other text at character 2"),
+        (b"NaN", (), "line 8: expected JSON, actual other text at character 1"),
         (b"\xff", (), "line 8: expected UTF-8"),
-        (b"1 2", (), "line 8: expected one JSON document, got more at character 3"),
+        (b"1 2", (), "line 8: expected one JSON document, actual more at character 3"),
         (b"[1]", ("id",), "line 8: expected a JSON object with id"),
         (b'{"a": 1}', ("id",), "line 8: no member 'id' to make the key of (it has a)"),
         (b"{}", ("id",), "line 8: no member 'id' to make the key of (it has none)"),

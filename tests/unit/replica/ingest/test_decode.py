@@ -334,7 +334,7 @@ def test_a_decimal_of_few_digits_may_be_too_wide_for_its_scale(text, fits):
         [b'{"c":%s}' % text.encode(), b'{"c":1}', b'{"c":null}', b"{}"], pa.binary()
     )
     reasons = decoder.decode(batch).reasons.to_pylist()
-    expected = None if fits else f'column "c": expected DECIMAL(9,2), got {text}'
+    expected = None if fits else f'column "c": expected DECIMAL(9,2), actual {text}'
     assert reasons == [expected, None, None, None]
 
 
@@ -384,60 +384,60 @@ def test_a_slice_of_a_column_is_decoded_as_a_slice():
 
 def test_a_source_without_columns_of_its_own_still_reads_every_message():
     decoded = Decoder([], KERNEL).decode(pa.array([b'{"a":1}', b"[]"], pa.binary()))
-    assert decoded.reasons.to_pylist() == [None, "expected a JSON object, got an array"]
+    assert decoded.reasons.to_pylist() == [None, "expected a JSON object, actual an array"]
 
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (None, "expected a JSON object, got nothing"),
-        (b" ", "expected a JSON object, got an empty text"),
-        (b"null", "expected a JSON object, got null"),
-        (b'{"i":"abc"}', 'column "i": expected BIGINT, got "abc"'),
-        (b'{"i":1.5}', 'column "i": expected BIGINT, got 1.5'),
-        (b'{"i":1.0}', 'column "i": expected BIGINT, got 1.0'),
+        (None, "expected a JSON object, actual nothing"),
+        (b" ", "expected a JSON object, actual an empty text"),
+        (b"null", "expected a JSON object, actual null"),
+        (b'{"i":"abc"}', 'column "i": expected BIGINT, actual "abc"'),
+        (b'{"i":1.5}', 'column "i": expected BIGINT, actual 1.5'),
+        (b'{"i":1.0}', 'column "i": expected BIGINT, actual 1.0'),
         (b'{"i":"1"}', None),
-        (b'{"i":" 1"}', 'column "i": expected BIGINT, got " 1"'),
-        (b'{"i":"1.5"}', 'column "i": expected BIGINT, got "1.5"'),
-        (b'{"i":"1"2}', "expected JSON, got other text at character 9"),
-        (b'{"i":"+1"}', 'column "i": expected BIGINT, got "+1"'),
-        (b'{"d":"NaN"}', 'column "d": expected DOUBLE, got "NaN"'),
-        (b'{"t":"128"}', 'column "t": expected TINYINT, got "128"'),
-        (b'{"i":true}', 'column "i": expected BIGINT, got true'),
-        (b'{"t":128}', 'column "t": expected TINYINT, got 128'),
-        (b'{"c":1.005}', 'column "c": expected DECIMAL(9,2), got 1.005'),
+        (b'{"i":" 1"}', 'column "i": expected BIGINT, actual " 1"'),
+        (b'{"i":"1.5"}', 'column "i": expected BIGINT, actual "1.5"'),
+        (b'{"i":"1"2}', "expected JSON, actual other text at character 9"),
+        (b'{"i":"+1"}', 'column "i": expected BIGINT, actual "+1"'),
+        (b'{"d":"NaN"}', 'column "d": expected DOUBLE, actual "NaN"'),
+        (b'{"t":"128"}', 'column "t": expected TINYINT, actual "128"'),
+        (b'{"i":true}', 'column "i": expected BIGINT, actual true'),
+        (b'{"t":128}', 'column "t": expected TINYINT, actual 128'),
+        (b'{"c":1.005}', 'column "c": expected DECIMAL(9,2), actual 1.005'),
         (b'{"c":"1.50"}', None),
-        (b'{"c":"1.505"}', 'column "c": expected DECIMAL(9,2), got "1.505"'),
-        (b'{"c":"01"}', 'column "c": expected DECIMAL(9,2), got "01"'),
-        (b'{"c":""}', 'column "c": expected DECIMAL(9,2), got ""'),
-        (b'{"d":1e400}', 'column "d": expected DOUBLE, got 1e400'),
+        (b'{"c":"1.505"}', 'column "c": expected DECIMAL(9,2), actual "1.505"'),
+        (b'{"c":"01"}', 'column "c": expected DECIMAL(9,2), actual "01"'),
+        (b'{"c":""}', 'column "c": expected DECIMAL(9,2), actual ""'),
+        (b'{"d":1e400}', 'column "d": expected DOUBLE, actual 1e400'),
         (
             b'{"d":1.7976931348623159e308}',
-            'column "d": expected DOUBLE, got 1.7976931348623159e308',
+            'column "d": expected DOUBLE, actual 1.7976931348623159e308',
         ),
-        (b'{"f":1e39}', 'column "f": expected FLOAT, got 1e39'),
-        (b'{"h":1e39}', 'column "h": expected HUGEINT, got 1e39'),
+        (b'{"f":1e39}', 'column "f": expected FLOAT, actual 1e39'),
+        (b'{"h":1e39}', 'column "h": expected HUGEINT, actual 1e39'),
         (
             b'{"h":2e38}',
-            'column "h": expected HUGEINT, got 200000000000000000000000000000000000000',
+            'column "h": expected HUGEINT, actual 200000000000000000000000000000000000000',
         ),
-        (b'{"s":5}', 'column "s": expected VARCHAR, got 5'),
-        (b'{"s":[ 1 ]}', 'column "s": expected VARCHAR, got [ 1 ]'),
-        (b'{"b":1}', 'column "b": expected BOOLEAN, got 1'),
-        (b'{"day":"2013-02-29"}', 'column "day": expected DATE, got "2013-02-29"'),
-        (b'{"ts":1385000000000}', 'column "ts": expected TIMESTAMP, got 1385000000000'),
+        (b'{"s":5}', 'column "s": expected VARCHAR, actual 5'),
+        (b'{"s":[ 1 ]}', 'column "s": expected VARCHAR, actual [ 1 ]'),
+        (b'{"b":1}', 'column "b": expected BOOLEAN, actual 1'),
+        (b'{"day":"2013-02-29"}', 'column "day": expected DATE, actual "2013-02-29"'),
+        (b'{"ts":1385000000000}', 'column "ts": expected TIMESTAMP, actual 1385000000000'),
         (
             b'{"tz":"2013-01-01 10:00:00"}',
-            'column "tz": expected TIMESTAMP WITH TIME ZONE, got "2013-01-01 10:00:00"',
+            'column "tz": expected TIMESTAMP WITH TIME ZONE, actual "2013-01-01 10:00:00"',
         ),
-        (b'{"raw":"QQ="}', 'column "raw": expected BLOB, got "QQ="'),
+        (b'{"raw":"QQ="}', 'column "raw": expected BLOB, actual "QQ="'),
         (b'{"s":"a","s":"a"}', 'column "s": given 2 times'),
-        (b'{"i":"%s"}' % (b"x" * 100), f'column "i": expected BIGINT, got "{"x" * 63}...'),
-        (b'{"day":"%s"}' % (b"x" * 100), f'column "day": expected DATE, got "{"x" * 63}...'),
-        (b'{"s":"\xff"}', "expected UTF-8, got other bytes at byte 7"),
-        (b'{"s":"a\nb"}', "expected JSON, got other text at character 6"),
-        (b'{"u":NaN}', "expected JSON, got other text at character 6"),
-        (b'{"i":1}{"i":2}', "expected one JSON document, got more at character 8"),
+        (b'{"i":"%s"}' % (b"x" * 100), f'column "i": expected BIGINT, actual "{"x" * 63}...'),
+        (b'{"day":"%s"}' % (b"x" * 100), f'column "day": expected DATE, actual "{"x" * 63}...'),
+        (b'{"s":"\xff"}', "expected UTF-8, actual other bytes at byte 7"),
+        (b'{"s":"a\nb"}', "expected JSON, actual other text at character 6"),
+        (b'{"u":NaN}', "expected JSON, actual other text at character 6"),
+        (b'{"i":1}{"i":2}', "expected one JSON document, actual more at character 8"),
     ],
 )
 def test_the_reason_is_ours_and_names_the_first_thing_that_is_wrong(raw, reason):
@@ -472,7 +472,7 @@ def test_json_is_kept_as_duckdb_prints_it():
         assert decoded.reasons.to_pylist() == [
             None, None, None, None, None,
             'column "j": given 2 times',
-            "expected JSON, got other text at character 7",
+            "expected JSON, actual other text at character 7",
         ]  # fmt: skip
 
 

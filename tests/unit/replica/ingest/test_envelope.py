@@ -347,12 +347,12 @@ def test_none_keeps_every_message_and_every_failure():
     start = "cannot decode message: topic raw.events-1, partition"
     assert errors.to_pylist() == [
         {
-            "error": f'{start} 0, offset 5: column "v": expected BIGINT, got 1.5',
+            "error": f'{start} 0, offset 5: column "v": expected BIGINT, actual 1.5',
             "time": 7,
             "diff": 1,
         },
         {
-            "error": f"{start} 1, offset 9: expected a JSON object, got nothing",
+            "error": f"{start} 1, offset 9: expected a JSON object, actual nothing",
             "time": 7,
             "diff": 1,
         },
@@ -362,12 +362,16 @@ def test_none_keeps_every_message_and_every_failure():
 @pytest.mark.parametrize(
     ("key", "value", "reason"),
     [
-        (None, b"{}", "0, offset 3: key: expected a JSON object, got nothing"),
-        (b"A1", b"{}", "0, offset 3: key: expected JSON, got other text at character 1"),
-        (b"[1]", b"{}", "0, offset 3: key: expected a JSON object, got an array"),
-        (b"{}", b"{}", '0, offset 3: key: column "k": expected VARCHAR, got no value'),
-        (b'{"k":null}', None, '0, offset 3: key: column "k": expected VARCHAR, got no value'),
-        (b"7", b"{}", '0, offset 3: key: column "k": expected VARCHAR, got 7'),
+        (None, b"{}", "0, offset 3: key: expected a JSON object, actual nothing"),
+        (b"A1", b"{}", "0, offset 3: key: expected JSON, actual other text at character 1"),
+        (b"[1]", b"{}", "0, offset 3: key: expected a JSON object, actual an array"),
+        (b"{}", b"{}", '0, offset 3: key: column "k": expected VARCHAR, actual no value'),
+        (
+            b'{"k":null}',
+            None,
+            '0, offset 3: key: column "k": expected VARCHAR, actual no value',
+        ),
+        (b"7", b"{}", '0, offset 3: key: column "k": expected VARCHAR, actual 7'),
     ],
 )
 def test_a_key_that_cannot_be_read_is_an_error_that_names_the_message(key, value, reason):
@@ -393,7 +397,7 @@ def test_a_value_that_cannot_be_read_is_an_error_under_its_key():
             "c2": None,
             "c3": 3 * 2**15 + 2,
             "c4": 2,
-            "c5": f"{text}: expected JSON, got a text that ends too early",
+            "c5": f"{text}: expected JSON, actual a text that ends too early",
             "time": 7,
             "diff": 1,
         }

@@ -61,13 +61,13 @@ def model(key_format: KeyFormat, raw: bytes | None) -> tuple[object, str | None]
     """The key's value, or why it has none."""
     kind = KEY[key_format].type
     if raw is None:
-        return None, f'column "k": expected {kind}, got no value'
+        return None, f'column "k": expected {kind}, actual no value'
     if key_format == "bytes":
         return raw, None
     try:
         return raw.decode(), None
     except UnicodeDecodeError as error:
-        return None, f"expected UTF-8, got other bytes at byte {error.start + 1}"
+        return None, f"expected UTF-8, actual other bytes at byte {error.start + 1}"
 
 
 @pytest.mark.parametrize("key_format", FORMATS)
@@ -145,11 +145,21 @@ def stepped(
 @pytest.mark.parametrize(
     ("key_format", "key", "value", "error"),
     [
-        ("text", b"a b", b"[", 'offset 0, key "a b": expected JSON, got a text that ends too'),
-        ("bytes", b"\xff\x00", b"[", 'offset 0, key "/wA=": expected JSON, got a text that'),
-        ("text", b"a\xff", b"{}", "offset 0: key: expected UTF-8, got other bytes at byte 2"),
-        ("text", None, b"{}", 'offset 0: key: column "k": expected VARCHAR, got no value'),
-        ("bytes", None, b"{}", 'offset 0: key: column "k": expected BLOB, got no value'),
+        (
+            "text",
+            b"a b",
+            b"[",
+            'offset 0, key "a b": expected JSON, actual a text that ends too',
+        ),
+        ("bytes", b"\xff\x00", b"[", 'offset 0, key "/wA=": expected JSON, actual a text that'),
+        (
+            "text",
+            b"a\xff",
+            b"{}",
+            "offset 0: key: expected UTF-8, actual other bytes at byte 2",
+        ),
+        ("text", None, b"{}", 'offset 0: key: column "k": expected VARCHAR, actual no value'),
+        ("bytes", None, b"{}", 'offset 0: key: column "k": expected BLOB, actual no value'),
     ],
 )
 def test_errors_name_the_key_as_json(key_format, key, value, error):
@@ -163,10 +173,10 @@ def test_errors_name_the_key_as_json(key_format, key, value, error):
 @pytest.mark.parametrize(
     ("key", "reason"),
     [
-        (b'"\xff"', "expected UTF-8, got other bytes at byte 2"),
-        (b'  "ab\\udc00"', "expected JSON, got other text at character 3"),
-        (b'{"id":"\xff"}', "expected UTF-8, got other bytes at byte 8"),
-        (b"5", 'column "id": expected VARCHAR, got 5'),
+        (b'"\xff"', "expected UTF-8, actual other bytes at byte 2"),
+        (b'  "ab\\udc00"', "expected JSON, actual other text at character 3"),
+        (b'{"id":"\xff"}', "expected UTF-8, actual other bytes at byte 8"),
+        (b"5", 'column "id": expected VARCHAR, actual 5'),
     ],
 )
 def test_a_reason_counts_from_the_beginning_of_the_key(key, reason):
@@ -175,5 +185,5 @@ def test_a_reason_counts_from_the_beginning_of_the_key(key, reason):
     assert keys.decode(batch).reasons.to_pylist() == [
         None,
         reason,
-        "expected JSON, got other text at character 1",
+        "expected JSON, actual other text at character 1",
     ]

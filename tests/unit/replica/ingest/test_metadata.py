@@ -83,16 +83,16 @@ batches = st.lists(
 def reason(message: dict[str, Any], key_format: str) -> str | None:
     """Why a message of envelope NONE cannot be decoded."""
     if message["value"] is None:
-        return "expected a JSON object, got nothing"
+        return "expected a JSON object, actual nothing"
     if message["value"] == b"[":
-        return "expected JSON, got a text that ends too early"
+        return "expected JSON, actual a text that ends too early"
     if message["headers"] is None:
-        return "headers: expected names in UTF-8, got other bytes"
+        return "headers: expected names in UTF-8, actual other bytes"
     if key_format == "text" and message["key"] == b"\xff":
-        return "key: expected UTF-8, got other bytes at byte 1"
+        return "key: expected UTF-8, actual other bytes at byte 1"
     at = message["timestamp"]
     if at is not None and at > LAST_MS:
-        return f"timestamp: expected milliseconds that a TIMESTAMP holds, got {at}"
+        return f"timestamp: expected milliseconds that a TIMESTAMP holds, actual {at}"
     return None
 
 
@@ -172,7 +172,7 @@ def test_an_upsert_has_the_parts_of_its_last_message_and_none_while_it_is_in_err
     assert [record["c8"] for record in rows] == [0, 1, 2, 2]
     assert rows[3]["c9"].endswith(
         'offset 8, key "a": timestamp: expected milliseconds that a TIMESTAMP holds,'
-        " got 9223372036854775807"
+        " actual 9223372036854775807"
     )
 
 

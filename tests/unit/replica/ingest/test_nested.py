@@ -234,29 +234,31 @@ def test_a_reason_has_the_beginning_of_a_long_name_of_a_map_and_no_control_chara
     raw = json.dumps({"b": {"\x1b[2J": {"k" * 3_000_000: "x"}}}).encode()
     (reason,) = decoder.decode(pa.array([raw], pa.binary())).reasons.to_pylist()
     name = "k" * 64 + "..."
-    assert reason == f"column \"b['\ufffd[2J']['{name}']\": expected BIGINT, got \"x\""
+    assert reason == f"column \"b['\ufffd[2J']['{name}']\": expected BIGINT, actual \"x\""
 
 
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b'{"l":[1,null,"x"]}', 'column "l[3]": expected INTEGER, got "x"'),
-        (b'{"l":[1.5,"x"]}', 'column "l[1]": expected INTEGER, got 1.5'),
-        (b'{"l":{"a":1}}', 'column "l": expected INTEGER[], got {"a":1}'),
-        (b'{"l":"[1]"}', 'column "l": expected INTEGER[], got "[1]"'),
+        (b'{"l":[1,null,"x"]}', 'column "l[3]": expected INTEGER, actual "x"'),
+        (b'{"l":[1.5,"x"]}', 'column "l[1]": expected INTEGER, actual 1.5'),
+        (b'{"l":{"a":1}}', 'column "l": expected INTEGER[], actual {"a":1}'),
+        (b'{"l":"[1]"}', 'column "l": expected INTEGER[], actual "[1]"'),
         (b'{"l":[1],"l":[1]}', 'column "l": given 2 times'),
-        (b'{"d":[[1],[2,3.001]]}', 'column "d[2][2]": expected DECIMAL(9,2), got 3.001'),
-        (b'{"d":[1]}', 'column "d[1]": expected DECIMAL(9,2)[], got 1'),
-        (b'{"s":{"x":{"f":1e400}}}', 'column "s.x.f": expected DOUBLE, got 1e400'),
-        (b'{"s":{"b c":["2013-02-29"]}}', 'column "s.b c[1]": expected DATE, got "2013-02-29"'),
-        (b'{"s":{"x":1}}', 'column "s.x": expected STRUCT(f DOUBLE, u UUID, a BIGINT), got 1'),
+        (b'{"d":[[1],[2,3.001]]}', 'column "d[2][2]": expected DECIMAL(9,2), actual 3.001'),
+        (b'{"d":[1]}', 'column "d[1]": expected DECIMAL(9,2)[], actual 1'),
+        (b'{"s":{"x":{"f":1e400}}}', 'column "s.x.f": expected DOUBLE, actual 1e400'),
+        (b'{"s":{"b c":["2013-02-29"]}}',
+         'column "s.b c[1]": expected DATE, actual "2013-02-29"'),
+        (b'{"s":{"x":1}}',
+         'column "s.x": expected STRUCT(f DOUBLE, u UUID, a BIGINT), actual 1'),
         (b'{"s":{"a":1,"a":1}}', 'column "s.a": given 2 times'),
-        (b'{"m":{"k":1e-400}}', "column \"m['k']\": expected DECIMAL(9,2), got 1e-400"),
+        (b'{"m":{"k":1e-400}}', "column \"m['k']\": expected DECIMAL(9,2), actual 1e-400"),
         (b'{"m":{"k":1,"k":1}}', "column \"m['k']\": given more than once"),
-        (b'{"n":{"k":[{"v":[1]}]}}', "column \"n['k'][1].v[1]\": expected VARCHAR, got 1"),
-        (b'{"l":"%s"}' % (b"x" * 99), f'column "l": expected INTEGER[], got "{"x" * 63}...'),
-        (b'{"l":[1],"i":"x"}', 'column "i": expected BIGINT, got "x"'),
-        (b'{"l":[NaN]}', "expected JSON, got other text at character 7"),
+        (b'{"n":{"k":[{"v":[1]}]}}', "column \"n['k'][1].v[1]\": expected VARCHAR, actual 1"),
+        (b'{"l":"%s"}' % (b"x" * 99), f'column "l": expected INTEGER[], actual "{"x" * 63}...'),
+        (b'{"l":[1],"i":"x"}', 'column "i": expected BIGINT, actual "x"'),
+        (b'{"l":[NaN]}', "expected JSON, actual other text at character 7"),
     ],
 )  # fmt: skip
 def test_a_reason_names_the_place(raw, reason):
@@ -267,13 +269,14 @@ def test_a_reason_names_the_place(raw, reason):
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
-        (b'{"a":{"b c":"x"}}', 'column "p": expected DECIMAL(9,2), got "x"'),
+        (b'{"a":{"b c":"x"}}', 'column "p": expected DECIMAL(9,2), actual "x"'),
         (b'{"a":{"b c":0.10000000000000000001}}',
-         'column "p": expected DECIMAL(9,2), got 0.10000000000000000001'),
+         'column "p": expected DECIMAL(9,2), actual 0.10000000000000000001'),
         (b'{"a":{"b c":1},"a":{}}', 'member "a": given 2 times'),
-        (b'{"a":[1]}', 'column "p": expected an object around the column\'s path, got [1]'),
-        (b'{"a":{"0":5}}', 'column "q": expected an object around the column\'s path, got 5'),
-        (b'{"a":{"0":{"x":[1]}}}', 'column "q[1]": expected VARCHAR, got 1'),
+        (b'{"a":[1]}', 'column "p": expected an object around the column\'s path, actual [1]'),
+        (b'{"a":{"0":5}}',
+         'column "q": expected an object around the column\'s path, actual 5'),
+        (b'{"a":{"0":{"x":[1]}}}', 'column "q[1]": expected VARCHAR, actual 1'),
     ],
 )  # fmt: skip
 def test_a_reason_names_the_column_of_a_path(raw, reason):

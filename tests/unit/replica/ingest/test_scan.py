@@ -69,17 +69,17 @@ def test_depth_is_bounded_by_size_alone():
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "expected JSON, got a text that ends too early"),
-        ('{"a":1', "expected JSON, got a text that ends too early"),
-        ('{"a":1}]', "expected one JSON document, got more at character 8"),
-        ('{"a":1} {"a":2}', "expected one JSON document, got more at character 9"),
-        ('{"a":1]', "expected JSON, got other text at character 7"),
-        ('{"a":01}', "expected JSON, got other text at character 7"),
-        ('{"a":NaN}', "expected JSON, got other text at character 6"),
-        ('{"a":-Infinity}', "expected JSON, got other text at character 6"),
-        ('{"a":1,}', "expected JSON, got other text at character 8"),
-        ('{"a":"\\ud800"}', "expected JSON, got other text at character 6"),
-        ('\ufeff{"a":1}', "expected JSON, got other text at character 1"),
+        ("", "expected JSON, actual a text that ends too early"),
+        ('{"a":1', "expected JSON, actual a text that ends too early"),
+        ('{"a":1}]', "expected one JSON document, actual more at character 8"),
+        ('{"a":1} {"a":2}', "expected one JSON document, actual more at character 9"),
+        ('{"a":1]', "expected JSON, actual other text at character 7"),
+        ('{"a":01}', "expected JSON, actual other text at character 7"),
+        ('{"a":NaN}', "expected JSON, actual other text at character 6"),
+        ('{"a":-Infinity}', "expected JSON, actual other text at character 6"),
+        ('{"a":1,}', "expected JSON, actual other text at character 8"),
+        ('{"a":"\\ud800"}', "expected JSON, actual other text at character 6"),
+        ('\ufeff{"a":1}', "expected JSON, actual other text at character 1"),
     ],
 )
 def test_a_refusal_says_where(text, reason):

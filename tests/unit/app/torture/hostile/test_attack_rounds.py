@@ -26,7 +26,7 @@ class Honest:
     def write(self, at: int) -> None:
         self.seen.append(at)
         if self.late:
-            raise Determinate("expected a response within 20 s, got none")
+            raise Determinate("expected a response within 20 s, actual none")
 
     def publish(self) -> None:
         pass
@@ -83,7 +83,10 @@ def test_rounds_go_on_until_their_number_is_up(tmp_path: Path) -> None:
     ("honest", "problem"),
     [
         (Honest(wrong="one row missing"), "round 2: one row missing"),
-        (Honest(late=True), "round 0: Determinate: expected a response within 20 s, got none"),
+        (
+            Honest(late=True),
+            "round 0: Determinate: expected a response within 20 s, actual none",
+        ),
     ],
 )
 def test_a_wrong_or_late_answer_ends_the_run(
