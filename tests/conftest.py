@@ -92,6 +92,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
 @pytest.fixture(scope="session")
 def one_to_break(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """An embedded broker, not started, of one session: tests stop it by way of `own`."""
     embedded = EmbeddedBroker(tmp_path_factory.mktemp("own"))
     yield embedded
     embedded.stop()

@@ -24,6 +24,7 @@ def now_ms() -> int:
 
 @pytest.fixture(scope="session")
 def real(broker: EmbeddedBroker) -> Iterator[KafkaBroker]:
+    """A client of the embedded Kafka broker, shared by all tests and closed after them."""
     broker_client = KafkaBroker(ClientSettings(broker.bootstrap))
     yield broker_client
     broker_client.close()
@@ -31,6 +32,7 @@ def real(broker: EmbeddedBroker) -> Iterator[KafkaBroker]:
 
 @pytest.fixture(params=IMPLEMENTATIONS)
 def storage(request: pytest.FixtureRequest) -> MemoryBroker | KafkaBroker:
+    """Each broker in turn, in memory and Kafka: a test that passes proves that they agree."""
     if request.param == "memory":
         return MemoryBroker(now_ms)
     real: KafkaBroker = request.getfixturevalue("real")

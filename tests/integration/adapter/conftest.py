@@ -18,6 +18,7 @@ from tests.integration.adapter.support import (
 def environment(
     broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Environment]:
+    """A running environment on the real broker, shared by the package's tests."""
     started = open_environment(broker.bootstrap, tmp_path_factory.mktemp("environment"))
     yield started
     started.stop()

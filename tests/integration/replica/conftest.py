@@ -24,6 +24,7 @@ MOST_RESIDENT = 2
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One local Spark session, shared by all tests, with its archive of classes written."""
     subprocess.run([sys.executable, "-m", class_archive.__name__], check=True)
     settings = SparkSettings(resident_tasks=MOST_RESIDENT)
     with spark_session(settings, tmp_path_factory.mktemp("spark")) as session:
@@ -35,6 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 @pytest.fixture
 def bench(broker: EmbeddedBroker) -> Iterator[Bench]:
+    """A compute instance of its own namespace on the real broker, created and initialized."""
     opened = open_bench(broker.bootstrap)
     opened.begin()
     yield opened

@@ -11,6 +11,7 @@ from tests.support.command_place import Place
 
 @pytest.fixture
 def place(broker: EmbeddedBroker, tmp_path: Path) -> Place:
+    """A new namespace on the real broker, without a service: the test starts its own."""
     return Place(broker.bootstrap, tmp_path)
 
 

@@ -43,6 +43,7 @@ def beats(monkeypatch) -> Beats:
 
 @pytest.fixture
 def env(monkeypatch) -> Iterator[Environment]:
+    """A coordinator over a broker in memory, running with short pauses; stopped at the end."""
     monkeypatch.setattr("streams.adapter.reconciler.BEAT_S", 0.05)
     monkeypatch.setattr("streams.adapter.instances.LISTEN_MS", 10)
     environment = Environment()
