@@ -1,10 +1,10 @@
 """Flow checkpoints: the frontier of each binding, as the endpoint stores it.
 
-A source is named by the collection and the place that it is kept in, `u3;revenue`; what it was
-read through is a time: all changes before it are written. So what is in the tables can be read
-with one SELECT, and a place that another collection was written to is seen. Where parts of the
-keys of a range are written up to different times, each is a source of its own, named with its
-range: `u3@00000000-7fffffff;revenue`.
+A source is named after the collection and the table or other place that holds it, `u3;revenue`.
+Its `read_through` is a time: all changes before it are written. So one SELECT shows how far the
+tables are, and a place that holds another collection is detected. If parts of the keys of a
+range are written up to different times, each part is its own source, named with its range:
+`u3@00000000-7fffffff;revenue`.
 """
 
 import json

@@ -1,8 +1,9 @@
 """Keys whose last document was refused: the endpoint has an older row for them, or none.
 
-The collection has a row of such a key, so it says `exists` where the endpoint has nothing, and
-a document before that the endpoint never had. Who writes asks here, until a later change of the
-key is taken. The keys are kept in the Flow checkpoint, in the transaction of the rows.
+For such a key the collection reports `exists` although the endpoint has no row, and a previous
+document that the endpoint never stored. Writers look up these keys here, until the endpoint
+accepts a later change of the key. The keys are stored in the Flow checkpoint, in the
+transaction of the rows.
 """
 
 from collections.abc import Mapping, Sequence

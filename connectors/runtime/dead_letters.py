@@ -1,15 +1,15 @@
 """Isolates the documents that an endpoint refuses, and sends them to a dead-letter topic.
 
-A refused transaction is written in steps, each of which is committed and says in its checkpoint
-how far it is:
+A refused transaction is written in steps, each of which is committed with its progress in the
+checkpoint:
 
     1. the bindings without dead letters, up to the transaction's end
-    2. rows of the others, which are numbered: a range of them that is refused is tried by
-       halves, one that is taken is never written again
-    3. a row that is refused alone is a dead letter. It is told to the topic first, then a step
-       leaves it out, and remembers its key (`connectors.runtime.dead_letter_keys`)
+    2. rows of the other bindings, by number: a refused range is bisected, an accepted range is
+       never written again
+    3. a row that is refused alone is a dead letter. It is first written to the topic; then a
+       step skips it and records its key (`connectors.runtime.dead_letter_keys`)
 
-Each try that is refused costs a session; of n rows the one at fault is found by about log2 n.
+Each refused attempt costs a session; one bad row of n is found in about log2 n attempts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,9 +1,9 @@
 """Maps columns of a collection to the protocol: JSON types, and SQL for their values.
 
-What JSON or 64 bits cannot hold without loss is text of a format: exact and large numbers,
-times. Times without a zone are taken as UTC. Doubles that are not finite are text in documents.
-RFC 3339 has no years before 1 and no infinite times: years are signed as in ISO 8601, where
-0000 is 1 BC, and `infinity` and `-infinity` are themselves.
+Values that JSON or 64 bits cannot hold without loss are text with a format: exact and large
+numbers, times. Times without a zone are treated as UTC. Doubles that are not finite are text in
+documents. RFC 3339 has no years before 1 and no infinite times: years are signed as in ISO
+8601, where 0000 is 1 BC, and infinite times are the texts `infinity` and `-infinity`.
 """
 
 import re

@@ -1,7 +1,7 @@
 """One stream of a task, which writes one range of the keys, or all of them.
 
-What is there is loaded and compared where the binding says so. Where the connector cannot
-delete, loading alone says whether a document is there of a key that has no row.
+The present documents are loaded and compared if the binding says so. If the connector cannot
+delete, only a load tells whether a key without a row has a document.
 """
 
 import json
@@ -39,12 +39,12 @@ class Lane:
     ) -> None:
         self.stream, self._bounds, self._encoders = stream, bounds, encoders
         self.is_authoritative = bool(stream.checkpoint or stream.subranges)
-        """The endpoint says how far it is, and not the log of the task."""
+        """Whether the checkpoint is the endpoint's, and not that of the task's log."""
         self._marks = not stream.session.extensions.delete
         self._asked: dict[Place, tuple[Tuples, Flags]] = {}
         """The keys that were loaded and their rows, where loads say what exists."""
         self._expected: dict[int, dict[bytes, bytes]] = {}
-        """The documents of a transaction that are to be there, by binding and packed key."""
+        """The documents that a transaction expects to exist, by binding and packed key."""
         self._there: dict[int, dict[bytes, bytes]] = {}
         """The documents that exist."""
 
@@ -72,15 +72,16 @@ class Lane:
             self.stream.send(messages.Load(index, before.keys))
 
     def load_unknown(self, place: Place, piece: Part) -> None:
-        """Load what may be there of keys that have no row: deleted ones stay, and are marked.
+        """Load the documents of keys without a row in the collection.
 
-        Of what has a row the document is there, and nothing is compared.
+        A connector that keeps deleted rows has them still, marked as deleted. Keys with a row
+        have a document already and are not loaded: nothing is compared.
         """
         self._expected.setdefault(place[0], {})
         self._ask(place, piece, ~piece.exists)
 
     def _ask(self, place: Place, piece: Part, which: Flags) -> None:
-        """Load the documents of some rows, and note which."""
+        """Load the documents of the rows in `which`, and record that they were requested."""
         index, _ = place
         rows = piece.rows.filter(pa.array(which))
         keys = self._encoders[index].encode(rows, [CHANGED] * rows.num_rows).keys
@@ -95,7 +96,7 @@ class Lane:
     def flushed(self, dead: AbstractSet[int]) -> Flushed:
         """Compare the present documents; return the connector's driver checkpoint.
 
-        Of some bindings keys were left out, and what is there of those is something else.
+        For the bindings in `dead` keys were left out as dead letters: their documents differ.
 
         Errors: Drifted; as the stream.
         """

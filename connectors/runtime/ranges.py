@@ -1,8 +1,9 @@
 """Key ranges: how the keys of a task are divided, and up to which frontier each is written.
 
-A task of several shards writes through as many streams at a time, each for a range of the
-hashes of keys. They commit the same transactions, but one after another, so a crash leaves
-parts of the keys at different times. Each of them goes on from its own, in however many ranges.
+A task of several shards writes through as many concurrent streams, each for a range of key
+hashes. They commit the same transactions, but one after another, so after a crash parts of the
+keys are at different times. Each part continues from its own time, also if the number of shards
+has changed.
 """
 
 from collections.abc import Iterable, Sequence

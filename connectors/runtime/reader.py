@@ -1,8 +1,8 @@
 """Reads collections into the next transaction of a session, in bounded memory.
 
-What waits is at most what goes into a transaction; beyond that nothing is read, so collections
-are followed as fast as the endpoint commits. An interval that memory does not hold, as the
-first contents of a large collection, waits on disk (`connectors.runtime.spill`).
+At most one transaction of changes is buffered; no more is read until it is taken, so reading is
+as fast as the endpoint commits. An interval that does not fit in memory, such as the initial
+contents of a large collection, is spilled to disk (`connectors.runtime.spill`).
 """
 
 import shutil

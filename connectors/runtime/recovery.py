@@ -1,9 +1,9 @@
 """The log of a task, for connectors that leave a checkpoint to the driver: a small table.
 
 It holds one row: the Flow checkpoint of the last commit, and the connector's own checkpoint. A
-session takes it over when it opens it, so no older session can write to it. There is none as
-long as no connector needs it: those of ours keep the checkpoint in the transaction of the rows,
-which is more.
+session fences older sessions when it opens the log, so none of them can write to it. The log is
+created only for a connector that needs it: the built-in connectors commit the checkpoint in the
+transaction of the rows, which is a stronger guarantee.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Runs a task: session after session, until it is stopped, caught up, or failed for good.
 
-A session that fails of what can pass, as an endpoint or brokers that cannot be reached, is
-followed by another, with pauses that grow as long as nothing is committed. All other failures
-end the task: a newer session of it, a document that the endpoint refuses, drift.
+After a transient failure, such as an unreachable endpoint or broker, another session starts,
+with pauses that grow until a transaction is committed. All other failures end the task: a newer
+session of it, a document that the endpoint refuses, drift.
 """
 
 import logging

@@ -1,9 +1,9 @@
 """Spills the changes of a binding to disk, partitioned by the hash of their keys.
 
-They are one step of their binding: a binding with a key moves to what it is at the end of them,
-and a binding of delta updates has each of them. Rows of one key, or equal changes, lie in one
-part, so each part is decided alone, and written to the endpoint alone. Memory holds one part,
-and the hashes of the keys.
+They are one step of their binding: a binding with a key moves to its contents at the end of the
+step, and a binding of delta updates writes each change. Rows of one key, or equal changes, are
+in one part, so each part is processed and written to the endpoint separately. Memory holds one
+part and the hashes of the keys.
 """
 
 from collections.abc import Iterator, Sequence

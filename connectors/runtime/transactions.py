@@ -1,18 +1,18 @@
 """Cuts transactions of several collections at one common time. Pure.
 
-Each bound collection is taken interval by interval, up to its upper; what all have been taken
-up to can be cut. A transaction ends at one frontier f for all bindings that move with it: after
-its commit each of them is the contents at f - 1. Within it changes are combined by key: the
-last row of a key counts, and a key whose row is the same before and after is left out. A
-binding of delta updates has every change instead, at its time.
+Each bound collection is read interval by interval, up to its upper; a transaction can be cut up
+to the least frontier that all have been read to. It ends at one frontier f for all bindings
+that take part: after its commit each of them has its contents at f - 1. Within it changes are
+combined by key: only the last row of a key is written, and a key with the same row before and
+after is left out. A binding of delta updates has every change instead, at its time.
 
-A binding stands still where it has no contents to show: its collection is in error, or a
-declared key is violated (two rows of one key, or a null in one). It stands at the last time at
-which it had, is named with the reason, and holds no other one back; once it is healed it moves
-to the frontier of the others.
+A binding stalls while its collection is in error, or a declared key is violated (two rows of
+one key, or a null in one). It stays at the last time at which it had contents, is reported with
+the reason, and does not delay the others; when the cause is gone it moves to the frontier of
+the others.
 
 Keys are compared by a 64-bit hash, as `streams.storage.sinks.sink` does: two keys of equal hash
-make a binding stand still, and never write a wrong row.
+stall a binding, and never write a wrong row.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

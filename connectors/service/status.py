@@ -77,10 +77,10 @@ class Rate:
 def is_due(
     written: Sequence[State], states: Sequence[State], *, since_ms: float, is_new: bool
 ) -> bool:
-    """Whether to write states, `since_ms` after the last ones.
+    """Whether to write the states now, `since_ms` milliseconds after the last write.
 
-    At once if one is another, or says something else; soon if numbers differ; at last to show
-    that somebody is there. `is_new`: nothing was written by this process.
+    True if a state, message or stall differs; after `NUMBERS_MS` if only numbers differ; after
+    `HEARTBEAT_S` in any case, as a heartbeat. `is_new`: this process has not written yet.
     """
     if is_new or since_ms >= HEARTBEAT_S * 1000:
         return True
@@ -90,5 +90,5 @@ def is_due(
 
 
 def said(state: State) -> tuple[object, ...]:
-    """The facts other than numbers."""
+    """The parts of a state that are written at once: its id, state, message and stalls."""
     return state.id, state.state, state.message, tuple(state.stalls.items())

@@ -17,14 +17,14 @@ from streams.progress import Antichain
 from streams.storage.client.shards import Shards
 
 EVERY_S = 10.0
-"""The pause between two tellings: inputs keep that much more than their views."""
+"""Seconds between two sends of sinces: inputs keep that much more history than their views."""
 
 
 class Receiver(Protocol):
     """The part of the controller that takes sinces."""
 
     def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
-        """Let go what nobody reads before these times."""
+        """Compact the history of views before these sinces."""
 
 
 @dataclass(slots=True)

@@ -183,7 +183,7 @@ class Instances:
         return all(listener.thread.is_alive() for listener in list(self._listeners.values()))
 
     def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
-        """Let go what nobody reads before these times. Errors: as `Controller.create`."""
+        """Compact the history of views before these sinces. Errors: as `Controller.create`."""
         for controller in self.controllers.values():
             controller.allow_compaction(sinces)
 

@@ -211,7 +211,7 @@ class Controller:
             self._write([AllowCompaction(export, EMPTY)])
 
     def allow_compaction(self, sinces: Mapping[CollectionId, Antichain]) -> None:
-        """Let go what nobody reads before these times; others than live views are ignored.
+        """Compact the history of live views before these sinces; other ids are ignored.
 
         Errors: as `create`.
         """

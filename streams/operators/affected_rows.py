@@ -1,8 +1,9 @@
 """The unchanged rows near changed ones: all rows that a window frame may need.
 
-Between two touched rows of a group lies a *gap*, in which no change touches anything. Of it the
-neighbourhoods of any time see at most the `back + ahead` first rows and as many last ones, or
-as many groups of peers, or the rows whose values are near enough to those at its ends.
+The unchanged rows between two touched rows of a group are a *gap*. At any time, the
+neighbourhoods contain at most the first `back + ahead` rows of a gap and as many of its last
+rows, or as many groups of peers, or the rows whose values are within the frame's distance of
+the rows at its ends.
 """
 
 from collections.abc import Sequence

@@ -1,16 +1,17 @@
 """ASOF join: pairs each left row with the right row whose range contains it.
 
-Of right's rows of a key no two ranges overlap at any time: the range of a row ends where that
-of its neighbour begins (`plan.bind_asof`). So this is a join like any other, by the bilinear
-rule (`operators.join`), in which rows are found by search in the order of the key:
+The ranges of the right rows of a key never overlap: the range of a row ends where the range of
+its neighbour begins (`plan.bind.asof`). So this is an ordinary join by the bilinear rule
+(`operators.join`), in which matching rows are found by search in key order:
 
     dA join B      the last range that begins before the point
-    A join dB      the points within the ranges that came and went
-    dA join dB     the points of the one within the ranges of the other, side by side
+    A join dB      the points within the inserted and deleted ranges
+    dA join dB     the changed points within the changed ranges, compared directly
 
-A change of right's rows moves the end of a neighbour's range: at one time the range goes and
-comes again, a bit shorter or longer. Only the difference of the two is looked at, so the rows
-that stay beside their neighbour cost nothing; for the same reason the end is not shown.
+A change of a right row moves the end of a neighbour's range: the range is deleted and inserted
+again at the same time, shorter or longer. Only the difference of the two ranges is searched, so
+left rows whose match does not change cost nothing; for that reason the output does not contain
+the end of a range.
 
 Rows with a NULL in a key, unless it is `null_equal`, in the point or in the start match nothing
 and are not kept, and neither are rows of an empty range.

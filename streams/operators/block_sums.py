@@ -1,11 +1,12 @@
 """Sums over blocks of the rows of a run, made once and kept as long as the run is open.
 
-The rows of a run never change, nor do sums over them. A block is `BLOCK` rows one after the
-other that belong to one key; its sums are made when a range first needs them, so blocks that
-no range needs cost nothing. A range of rows is its whole blocks, and the rows at its ends.
+The rows of a run never change, so sums over them do not change either. A block is `BLOCK`
+consecutive rows of one key. Its sums are computed when a range first needs them and cached, so
+blocks that no range needs cost nothing. The sum of a range is that of its whole blocks and of
+the rows at its ends.
 
-A block is not usable if rows of several keys of one hash share it, or if 64 bits might not hold
-its sums: its rows are summed one by one then.
+A block cannot be used if it has rows of several keys with one hash, or if its sums might exceed
+64 bits: then its rows are summed one by one.
 """
 
 from collections.abc import Callable, Sequence

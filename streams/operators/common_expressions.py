@@ -1,12 +1,13 @@
 """Expressions of many dataflows over the same rows, computed in one statement.
 
-A statement costs DuckDB about 0.4 ms whatever little it computes, and one more column of it
-20 us. So what the first Linear of every dataflow makes of the same updates of an import is
-computed together, and each dataflow picks its columns (`linear.step`).
+A DuckDB statement costs at least about 0.4 ms, and each further column of it 20 us. So the
+expressions that the first Linear of every dataflow computes over the same updates of an import
+are computed in one statement, and each dataflow picks its columns (`linear.step`).
 
-Sharing changes no result: an expression's value depends on its row alone. Where some row
-fails, nothing is shared, and every dataflow finds out by itself what that means for it. What
-calls functions that users wrote is not shared: their trouble is that of their views alone.
+Sharing does not change a result: the value of an expression depends only on its row. If an
+expression fails for some row, nothing is shared, and every dataflow evaluates its own
+expressions. Expressions that call user-defined functions are never shared, so that their
+failures affect only the views that use them.
 """
 
 from collections.abc import Collection, Iterator, Sequence

@@ -1,18 +1,18 @@
 """Delta joins: arrange the inputs, and look the changes of each input up in the others.
 
-A combination of rows is there from the latest of their times on, and counts as often as the
-product of their diffs. Each change of an input is looked up in the others, one after the other
-(`plan.paths`), and sees of a partner
+A combination of rows exists from the latest of their times on, with the product of their diffs
+as its multiplicity. Each change of an input is looked up in the other inputs, one after the
+other (`plan.analyses.delta_paths`), and sees of a partner
 
     the state before the interval  +  the partner's changes in it, before or up to its own time
 
-So each combination of changes is made once, at the time of the change that it is looked up
-for, whatever the number of times in the interval; and no intermediate result is kept. An
-Arrange keeps its input's rows by key, for all lookups by this key in whatever round: they read
-its state as it was before the interval, and get the changes in it as updates.
+So each combination of changes is produced once, at the time of the change that is looked up,
+for any number of times in the interval; no intermediate result is stored. An Arrange stores its
+input's rows by key, for all lookups by this key in all rounds: they read its state as of before
+the interval, and receive the changes of the interval as updates.
 
-As in a join a NULL in a key matches nothing unless the position is `null_equal`, and such rows
-are not kept. What is asked of combinations beside their keys a Linear behind the lookup judges.
+As in a join, a NULL in a key matches nothing unless the position is `null_equal`, and such rows
+are not stored. Conditions other than key equality are evaluated by a Linear after the lookup.
 
 Cost: an Arrange O(its changes); a Lookup O(changes of the stream + rows they match), a search
 in the state for each key, and the changes of the partner in the interval that match, of any

@@ -2,18 +2,19 @@
 
     contents(t) = { row : end(row) <= t, as often as row is in the view just before its end }
 
-The view comes filtered by `mz_now() < end`: of a row (r, s, d) there are the updates (r, s, d)
-and (r, end, -d) if s < end, else none. So what happens to r at exactly its end is that it goes,
-as often as it was there, and nothing else ever does: that is turned round, and the rest left
-out. Hence no state, and no difference how intervals are cut, or where a replica begins again:
-what closed before is not in its input.
+The input is the view with the filter `mz_now() < end`: a row (r, s, d) gives the updates
+(r, s, d) and (r, end, -d) if s < end, else none. So the only updates of r at exactly its end
+are retractions of its whole multiplicity. The operator negates these and drops all others.
+Hence it has no state, and its output does not depend on how the interval is split or where a
+replica restarts: windows that closed before are not in its input.
 
-Windows that had ended when the dataflow was born leave the input one time after its birth. Of
-their rows the updates at birth come out, as they are.
+Rows of windows that had ended when the dataflow was created leave the input one time after its
+as_of. For them the updates at the as_of are the output, unchanged.
 
-Errors are never retracted (`lasting_errors`): a row that failed while a window was open may be
-missing from it, and a closed window is never corrected. Readers must see that. Only the first
-snapshot may retract them: it comes in slices, and can fail in one and be complete in the next.
+Errors are never retracted (`lasting_errors`): a row that failed while its window was open may
+be missing from the result, and a closed window is never corrected: readers must see the error.
+Only the first snapshot may retract errors: it is computed in slices, and an error in one slice
+can be resolved by the next.
 """
 
 from collections.abc import Sequence

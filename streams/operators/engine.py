@@ -3,14 +3,14 @@
     start     level 0, where the imports are read: any share of them, anywhere, no state
     advance   one level >= 1 in one bucket: what was sent there, and the bucket's runs
 
-Both are pure but for the run files `advance` writes, so a call may be repeated: it gives the
-same updates and equal runs under other names. Their driver carries packets to their
-bucket and level, keeps the runs for the next step, and adds up the outputs: over all calls of
-a step they are the changes of the dataflow's output in the interval, exact at every time.
+Both are pure except for the run files that `advance` writes, so a call may be repeated: it
+returns the same updates and equal runs under other names. The driver delivers packets to their
+bucket and level, keeps the runs for the next step, and adds up the outputs: the outputs of all
+calls of a step are the changes of the dataflow's output in the interval, exact at every time.
 
-At the birth step (`Interval.as_of`) every bucket is advanced at every level, though nothing
-may have come: constants and the row of an operator without keys are born in one of them. And
-so is a bucket, at the levels that `due` names, when the interval reaches what is pending there.
+In the first step (`Interval.as_of`) every bucket is advanced at every level, also without
+input: one of them produces constants and the row of an operator without keys. Later a bucket is
+also advanced without input at the levels in `due`, where the interval reaches pending updates.
 
 The same functions serve the replica on Spark and `streams.testing`.
 """
@@ -184,7 +184,7 @@ def _by_operator(runs: RunsByOperator) -> dict[NodeId, dict[str, list[RunName]]]
 
 @dataclass(slots=True)
 class _Level:
-    """One call at work: what has come to each port, and what came of it so far."""
+    """The running state of one call: rows received at each port, and results so far."""
 
     scope: EngineCall
     layout: Wiring
@@ -197,12 +197,12 @@ class _Level:
     output: pa.RecordBatch | None = None
 
     def arrive(self, node: NodeId, port: str, rows: _Rows) -> None:
-        """Rows have come to a node's port."""
+        """Add rows to the input of a node's port."""
         if rows.num_rows:
             self.ports.setdefault(node, {}).setdefault(port, []).append(rows)
 
     def run(self, runs: RunsByOperator) -> dict[str, list[RunName]]:
-        """Step every node of the level, in order; its runs from now on."""
+        """Step every node of the level, in order; return the names of its new runs."""
         before = _by_operator(runs)
         run_names: dict[str, list[RunName]] = {}
         for number, level in enumerate(self.scope.dataflow.levels):

@@ -6,10 +6,10 @@
     bool_and(x) whether as many are true as there are; NULL over no values
 
 Each is a function of the group's contents alone. `avg` of integers and decimals is the exact
-quotient rounded once: what DuckDB's own `avg` computes. (Its optimizer may make sum / count of
-it, with two roundings, as it suits the rest of the query and the statistics: then the last bit
-differs.) `sum` of doubles is the exact sum rounded once, `avg` of doubles that divided by the
-count: DuckDB's answer depends on the order of rows, and ours is the one they surround.
+quotient rounded once, as DuckDB's `avg` computes it. (DuckDB's optimizer may rewrite it to sum
+/ count, with two roundings, depending on the query and on statistics: then the last bit
+differs.) `sum` of doubles is the exact sum rounded once, and `avg` of doubles is that sum
+divided by the count: DuckDB's own result varies around it with the order of rows.
 """
 
 from collections.abc import Sequence

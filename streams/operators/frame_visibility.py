@@ -1,9 +1,12 @@
 """Window frames: rows in each row's frame, and rows whose frames contain it.
 
-*Peers* are candidates that the query's order does not tell apart; where it is rows that count
-each candidate is alone. By number a row sees the peers of so many that are there before it and
-behind it, and its own. By value (`plan.window_frames.Span`) it sees what lies between two
-values; that does not depend on the rows, so it is looked up once for each candidate.
+A row *sees* the rows of its frame. *Peers* are candidates that are equal in the query's ORDER
+BY; in a ROWS frame each candidate is its own only peer. A frame is one of two kinds:
+
+    by number   a row sees its own peers, the `back` groups of peers before it and the `ahead`
+                groups of peers behind it, counting only rows that exist at the time
+    by value    (`plan.window_frames.Span`) a row sees the rows between two values; this does not depend
+                on which rows exist, so it is looked up once for each candidate
 """
 
 from collections.abc import Sequence
@@ -28,7 +31,10 @@ _SUFFIX = 2
 
 @dataclass(frozen=True, slots=True)
 class VisibleRanges:
-    """For each candidate the first that it sees and the one after the last, and who sees it."""
+    """Ranges [first, end) of candidates: those that each candidate sees, and that see it.
+
+    Each array has one entry a candidate: the number of a candidate.
+    """
 
     sees: tuple[Ints, Ints]
     seen: tuple[Ints, Ints]
@@ -36,11 +42,12 @@ class VisibleRanges:
 
 @dataclass(frozen=True, slots=True)
 class FrameVisibility:
-    """See the module. `peer` numbers the peers of all groups in order; None: each is alone.
+    """Which rows the frame of each candidate contains; the module describes the two kinds.
 
-    With `weights`, what each candidate adds to the numbers of `prefixes`, all rows behind one
-    see it. With `extremes`, the ranks by which each decides, those behind see it until another
-    decides as much.
+    `peer` numbers the groups of peers in order; None: each candidate is its own peer.
+    `weights` is what each candidate adds to the running sums: all rows behind it see it.
+    `extremes` are the ranks of its values for running extremes: the rows behind it see it up to
+    the next row with the same or a greater rank.
     """
 
     back: int

@@ -1,9 +1,9 @@
 """The contents of changed groups before the interval and at each of its times.
 
 A *pair* is a group and one of these times. For a group of B rows that changes at T times the
-contents of all pairs are B * (T + 1) rows: that is the price of functions for which we have
-nothing better than to recompute them (rule 36), so pairs are formed in chunks of bounded
-size. A pair's rows are repeated by their multiplicity there.
+contents of all pairs are B * (T + 1) rows: the cost of functions that can only be recomputed
+(rule 36). So pairs are formed in chunks of bounded size. A pair has each row as often as its
+multiplicity at that time.
 
     rows of pair (g, t) = { row of g, count(row, t) times }
     count(row, t)       = its count before the interval + its changes up to t

@@ -1,14 +1,14 @@
 """Groupwise: recomputes any DuckDB function of a group's rows at every time it changes.
 
-Windows, LIMIT by a share, and whatever has no operator of its own. For each pair of a changed
-group and a time (`operators.contents`) DuckDB computes what the group comes to; the difference
-of a pair and the one before it is the change:
+It computes windows, LIMIT by a percentage, and all functions without an operator of their own.
+For each pair of a changed group and a time (`operators.group_contents`) DuckDB computes the
+result of the group; the change is the difference of two successive pairs of the group:
 
     d(t) = f(contents at t) - f(contents just before t)
 
-What was there before the interval is computed again, not remembered: f depends on the contents
-alone, so it is what was emitted, bit for bit (rule 23). A pair for which DuckDB raises, or in
-which a row is there a negative number of times, is an error of that group at that time.
+The result before the interval is recomputed, not stored: f depends only on the contents, so it
+equals what was emitted, bit for bit (rule 23). A pair for which DuckDB raises, or which has a
+row of negative multiplicity, is an error of that group at that time.
 
 Cost: O(rows of the changed groups * times), in chunks of bounded size. EXPLAIN says so.
 """

@@ -1,9 +1,9 @@
 """Interesting times of a step: the changed keys, and the times at which each changed.
 
 `keys` and `forms` have one row a key, in canonical and in key form, and `hashes` theirs. Keys
-come in the order of their hashes, as in the runs: a search in them goes forward, and what is
-written back is sorted.
-`owner` and `times` have one entry a moment, that is (key, time), in order of key, then time.
+are sorted by their hashes, as in the runs: so runs are searched in one direction, and new state
+is written sorted. `owner` and `times` have one entry a moment, a pair (key, time), ordered by
+key, then time.
 """
 
 from collections.abc import Sequence

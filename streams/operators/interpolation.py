@@ -1,13 +1,13 @@
 """Interpolates between two values exactly as DuckDB's `quantile_cont` does.
 
-A value at a share d of the way from one to another is computed by DuckDB: in doubles, where a
-product and a sum may or may not be rounded apart, as its compiler chose. Its window function
-`fill` interpolates with the very function that `quantile_cont` uses, at any d: over the rows
+The value at a fraction d between two others is computed by DuckDB: in doubles, whose product
+and sum may or may not be rounded separately, depending on DuckDB's compiler. DuckDB's window
+function `fill` interpolates with the same function as `quantile_cont`, at any d: over the rows
 
     (0, low), (d, NULL), (1, high)
 
-the NULL becomes the value wanted. It passes over values that are not finite; of these no sum
-is rounded, so we compute them. Instants are interpolated as doubles of microseconds.
+the NULL becomes the wanted value. `fill` skips values that are not finite; their sums are not
+rounded, so they are computed here. Timestamps are interpolated as doubles of microseconds.
 
 Source: DuckDB's InterpolateOperator.
 """

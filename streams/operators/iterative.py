@@ -1,9 +1,9 @@
 """Operators inside a loop: changes by iteration, over all times of the interval.
 
-In a loop a collection has a value at every (time, iteration), and is stored as differences
-along the iteration: its value at i is the sum of the differences at 1 .. i. State has them
-without times; the changes of an interval have both. An operator at iteration i computes two
-things: the changes of its output's difference there, from the changes of its inputs'
+In a loop a collection has a value at every (time, iteration), and is stored as differences by
+iteration: its value at i is the sum of the differences at 1 .. i. State has differences without
+times; the changes of an interval have times and iterations. An operator at iteration i computes
+two things: the changes of its output's difference there, from the changes of its inputs'
 differences; and the later iterations at which it must be evaluated again although nothing
 arrives.
 

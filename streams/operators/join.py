@@ -4,16 +4,16 @@ With A and B the state before the interval and dA, dB the changes in it:
 
     d(A join B) = dA join B + A join dB + dA join dB
 
-where a pair of changes happens at the later of its two times: it is there exactly when both
-are. State carries no times, so the first two happen at the change's own time. Diffs multiply.
-The rule is exact at every time, whatever the number of times in the interval.
+where a pair of changes has the later of its two times: it exists exactly while both rows do.
+State has no times, so the first two terms have the time of the change. Diffs are multiplied.
+The rule is exact at every time, for any number of times in the interval.
 
-A NULL in a key matches nothing, unless the position is `null_equal`; such rows are not kept.
-Of the pairs that match, the residual predicates judge each alone, as a filter would: so a pair
-that fails is an error as long as both its rows are there, and no pair beside it is touched.
+A NULL in a key matches nothing, unless the position is `null_equal`; such rows are not stored.
+Residual predicates are evaluated for each matching pair separately, as by a filter: a pair for
+which one fails is an error while both its rows exist, and does not affect other pairs.
 
-Both sides are sorted by the hashes of their keys, once: so what matches is found going forward,
-pairs lie together, and changes go into the state as they are.
+Both sides are sorted by the hashes of their keys once: matches are found in one pass, pairs of
+a key are adjacent, and changes are added to the state without sorting them again.
 
 Cost: O(changes + rows they match), and a search in the state for each key that changed. With
 residual predicates at most `MOST_PAIRS` pairs, or those of one row, are in memory at a time.

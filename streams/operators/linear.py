@@ -1,7 +1,7 @@
 """Linear: filter and project, row by row.
 
-A row's result depends on that row alone, never on the rows that came with it. Where nothing
-fails, DuckDB evaluates everything plainly. When it raises, the same rows are evaluated again
+The result of a row depends only on that row, not on other rows of its batch. If nothing fails,
+DuckDB evaluates the expressions as they are. If it raises, the same rows are evaluated again
 with one TRY for each expression (rule 38), and the rows that fail become errors:
 
     a row is kept     iff every predicate is true
@@ -12,7 +12,7 @@ An error's text names the expression as the plan labels it and nothing else: Duc
 wording changes between versions, and then a retraction would not meet its insertion.
 
 Cost: one call of DuckDB, about 0.5 ms for a thousand rows; none when there is no predicate and
-the outputs are columns of the input, or were computed already (`operators.shared`).
+the outputs are columns of the input, or were computed already (`common_expressions`).
 """
 
 import re

@@ -2,20 +2,19 @@
 
     X(1) = body(nothing), X(i) = body(X(i - 1)), as long as they differ; the result is the last
 
-All outer times of the interval go through iteration i together: what moves is the change of
-each difference, in (time, iteration). The inputs change at iteration 1, and a variable changes
-where its value did one iteration before. An iteration at which nothing changes, and to which
-no operator wants to come back (`iterative`), is skipped: so a change costs what it makes
-others change, in however deep a recursion. What cancels is taken out before an operator keeps
-it, and where an iteration hands over to the next, so that the loop ends when values stop
-changing.
+All outer times of the interval go through iteration i together: operators exchange changes of
+the differences, at (time, iteration). The inputs change at iteration 1, and a variable changes
+where its value changed one iteration before. An iteration without changes that no operator has
+scheduled (`iterative`) is skipped: so the cost of a change is that of the changes it causes, at
+any depth of the recursion. Updates that cancel are removed before an operator stores them and
+between iterations, so that the loop ends when values stop changing.
 
-State keeps the iteration (rule 25): after a cycle lost the edge that led to it, its facts go
-in the order in which they came.
+State is kept by iteration (rule 25): when the edge that led to a cycle is deleted, the facts of
+the cycle are retracted in the order in which they were derived.
 
-A row that fails in some iteration is missing from all that follow, so its error stays to the
-end, whatever later values are. If the loop may fail, one iteration beyond its limit is
-computed: every difference in it is an error, at the times at which it is there.
+A row that fails in some iteration is missing from all later ones, so its error remains in the
+result, whatever later values are. If the loop may fail, one iteration beyond its limit is
+computed: every difference in it is an error, at the times at which it exists.
 
 State: that of the operators of the body. Cost: O(what they do), and a fixed cost, of the
 order of a millisecond, for each operator at each iteration at which something arrives.

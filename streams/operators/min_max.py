@@ -5,16 +5,16 @@ change touches some (key, value) pairs; all others, the *core*, are as they were
 of the interval, for min (max is its mirror image):
 
     min(t) = the least of  { touched values whose count at t is positive }
-                      and  the least value of the core that is there
+                      and  the least value of the core with a positive count
 
-Nothing below the min last emitted was there before the interval, so the core's least is found
-by a search that starts there (rule 37), and only for groups whose own min was touched: else
-it is the core's least itself. The touched values are swept over all (key, time) at once:
-each is there during some ranges of its group's times, and a tree over the times takes the
-minimum of the ranges that cover each.
+Before the interval no value below the last emitted min existed, so the search for the least
+value of the core starts there (rule 37). It is needed only for groups whose min was touched; in
+other groups the last min is the least value of the core. The touched values are evaluated for
+all (key, time) at once: each exists during some ranges of its group's times, and a tree over
+the times gives the minimum of the ranges that cover each time.
 
-A DISTINCT aggregate sees a value come and go as its count leaves and reaches zero: those
-changes feed the linear totals.
+For a DISTINCT aggregate a value is inserted when its count becomes positive and deleted when
+it becomes zero: these changes are the input of the linear totals.
 
 Cost: O(changes * log(times)), and O(log n) places of each run for each touched value.
 """

@@ -5,17 +5,18 @@ group in order are its rows just before j and from j on; where the counts of the
 there is a change. Around each change lie
 
     wanted     the rows that see the change: by number the `ahead` rows before it and the
-               `back` rows behind it, or peers of as many; by value as
-               `frame_visibility` has them; behind it until an extreme is decided as before
-    shown      and what the wanted ones see
+               `back` rows behind it, or as many groups of peers; by value those of
+               `frame_visibility`; for a running extreme the rows behind it up to the one from
+               which on the extreme is unchanged
+    shown      the wanted rows and the rows that they see
 
-each counted among the rows that are there, on both sides of the moment. A *piece* is a run of
-cells that are shown, on one side of a moment: it can be evaluated as a partition of its own.
+on both sides of the moment, counting only rows that exist there. A *piece* is a sequence of
+adjacent shown cells on one side of a moment: it can be evaluated as its own partition.
 
-A group with many moments is halved again and again: to the cells of a block of moments belong
-the candidates that change in it, and of the others as many as these changes may need. A half
-finds its own among those of the whole, until every block is one moment. So for c changes of
-which each makes r candidates cells it is O(c r log(times)) cells that are looked at.
+A group with many moments is bisected: the cells of a block of moments are the candidates that
+change in it, and as many of the others as these changes may need. Each half selects its cells
+from those of the whole block, until every block is one moment. So c changes that need r
+candidates each visit O(c r log(times)) cells.
 """
 
 from collections.abc import Iterator, Sequence

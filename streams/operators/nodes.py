@@ -1,7 +1,7 @@
 """Dispatches each kind of plan node to its operator.
 
-Every operator is called alike: what has come to its ports and its runs in, its updates, its
-errors and its runs from now on out. A Loop calls the operators of its body itself.
+All operators have one interface: they take the rows of their ports and their runs, and return
+updates, errors and new runs. A Loop calls the operators of its body itself.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """Rows of groups in order: code shared by `topk` and `windows`.
 
 State holds each group's rows in the order of DuckDB's sort key of the row, each with its
-multiplicity (`trace.ordered`). A change touches some rows; all others, the *core*, are as they
-were. What an operator needs of the core it finds by search; with the touched rows these are its
-*candidates*, in order within each group, and their counts are known at every moment.
+multiplicity (`trace.arrange.ordered`). A change touches some rows; all others, the *core*, are
+unchanged. An operator finds the rows of the core that it needs by search. These and the touched
+rows are its *candidates*, in order within each group, with their counts at every moment.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,18 +1,18 @@
 """Evaluates a Linear and the partial Reduce after it in one DuckDB statement.
 
-Where rows are computed only to be summed, to carry them out of DuckDB costs more than either.
-So DuckDB adds up what it computes, by key, time and diff; the sums times their diffs are what
-`reduce.partial` makes of the rows, since all of it is linear:
+If rows are computed only to be summed, exporting them from DuckDB costs more than computing and
+summing them. So DuckDB sums them by key, time and diff; the sums times their diffs equal the
+output of `reduce.partial` for the rows, since all of it is linear:
 
     sum over rows of diff * value = sum over diffs of diff * sum(value)
 
-It is as exact: DuckDB's sums of integers and decimals have 128 bits, and one that does not fit
-fails. Floats are not summed here, for their sums depend on the order. If anything fails, the
-rows are made one by one, and a failing row becomes an error.
+The result is as exact: DuckDB's sums of integers and decimals have 128 bits, and a sum that
+does not fit fails. Floats are not summed here, because their sums depend on the order. If
+anything fails, the rows are computed one by one, and a failing row becomes an error.
 
-An expression that is not evaluated cannot fail, so none may be left out: every output is a key
-or summed, or it is a column of the input. DuckDB evaluates what it both counts and sums, as a
-test holds it to.
+An expression that is not evaluated cannot fail, so none may be optimized away: every output is
+a key, or summed, or a column of the input. A test checks that DuckDB evaluates each expression
+that is both counted and summed.
 """
 
 from collections.abc import Sequence

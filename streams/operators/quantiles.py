@@ -1,20 +1,21 @@
 """Quantiles by search: finds the value at a rank, starting from the rank of a stored anchor.
 
-Of each argument the operator keeps (key, value) -> count in order (`operators.extremes`). For
-each group and quantile it keeps an *anchor*: a value, mostly the one last found, and beside it
-how many rows the group has, and how many of them are below the anchor:
+For each argument the operator stores (key, value) -> count in order (`operators.min_max`). For
+each group and quantile it stores an *anchor*: a value, mostly the last result, with the number
+of rows of the group, and the number of them below the anchor:
 
     below(t) = the sum of the counts, at t, of the group's values that are less than the anchor
 
-Each of these moves by the changes alone. The rank wanted is then a number of rows away from
-the anchor; no more than changed, for a rank moves by less than one with a row. So the *core*
-(values that no change touches) matters only that far on either side, and is read there. With
-the touched values these are the *candidates*, and a rank is looked up among them at all moments
-at once: as in a wavelet tree, questions and changes part by the upper half of the values and
-the lower one, each time in the order of their moments, until a question is left with one value.
+Both numbers follow from the changes alone. The wanted rank is then a number of rows away from
+the anchor, at most the number of changed rows, since one row moves a rank by less than one. So
+only that many rows of the *core* (the values that no change touches) are read on either side.
+These and the touched values are the *candidates*. All ranks are looked up among them at all
+moments at once: as in a wavelet tree, queries and changes are partitioned into the upper and
+the lower half of the values, in the order of their moments, until each query has one value
+left.
 
-While some value has a negative count there is no answer but an error. The anchor stays then,
-and `below` is exact all the same, so that all is well again when the count is.
+While some value has a negative count the result is an error. The anchor is kept meanwhile and
+`below` stays exact, so the result is correct again as soon as the count is.
 
 State: `anchor`, `below`, `count` and `negatives` (values of negative count) for each group.
 Cost: O(changes * log(changes)), and O(log n) places of each run for each touched value.

@@ -1,8 +1,8 @@
 """Aggregates without accumulators: DuckDB recomputes them whenever a group changes.
 
-For each pair of a changed group and a time (`operators.contents`), from the rows that the
-group has then, in an order that the plan pins (rule 39). Of the rows only the columns that the
-aggregates read are kept.
+They are computed for each pair of a changed group and a time (`operators.group_contents`) from
+the group's rows at that time, in an order that the plan fixes (rule 39). Only the columns that
+the aggregates read are stored.
 
 Cost: O(rows of the changed groups * times), in chunks of bounded size. EXPLAIN says so.
 """

@@ -1,19 +1,20 @@
 """GROUP BY: keys, and the value of each aggregate, exact at every time of the interval.
 
-Two halves. `partial` runs where the rows are, before the exchange: it sums them by (key,
-time), so that what travels is as small as the number of keys, and it sends the values that
-min, max, quantiles and DISTINCT need as (key, value, time) with summed diffs. `step` runs where
-the key lives: running totals over (key, time) on top of the state give those at every change.
+It has two parts. `partial` runs before the exchange, with the producer: it sums rows by (key,
+time), so that at most one row for each (key, time) is sent, and it sends the values for min,
+max, quantiles and DISTINCT as (key, value, time) with summed diffs. `step` runs in the bucket
+of the key: running totals over (key, time), added to the state, give the totals at every
+change.
 
 For each key the result before and after each of its times is computed from the totals alone;
-where they differ, the old row is retracted and the new one inserted. So what is retracted is
-what was emitted, bit for bit, on every replica (rule 23).
+where they differ, the old row is retracted and the new one inserted. So the retracted row
+equals the emitted one, bit for bit, on every replica (rule 23).
 
-A key whose row count is negative is an error at that time, and so is an aggregate that does
-not fit its type. Without keys there is always one row; it is born at the as_of (rule 42).
+A key with a negative row count is an error at that time, and so is an aggregate that does not
+fit its type. Without keys there is always one row, from the as_of on (rule 42).
 
 State: one row a key with its totals (`trace.keyed`), and one thin arrangement for each
-argument of min, max and DISTINCT (`operators.extremes`) and of `operators.quantiles`.
+argument of min, max and DISTINCT (`operators.min_max`) and of `operators.quantiles`.
 Cost: O(changes), and a search in the state for each key that changed.
 """
 

@@ -1,9 +1,9 @@
-"""Decisions that every driver of rounds shares: the tasks of a round, and their inputs.
+"""Scheduling rules that all drivers of rounds share: the tasks of a round, and their inputs.
 
 A step of a dataflow is `depth + 1` rounds: round 0 reads the imports (`engine.start`), round n
 advances level n of each bucket (`engine.advance`). The replica's tasks carry packets through
-Spark's shuffle, `streams.operators.local` in memory, the benchmark's workers in files. The
-transport is theirs; the rules are here.
+Spark's shuffle, `streams.operators.local` in memory, the benchmark's workers in files. Drivers
+implement the transport; the rules are in this module.
 """
 
 from collections.abc import Collection, Iterable

@@ -1,15 +1,15 @@
 """Running max, min and first value: the rows that decide them, and how far a change is felt.
 
-The first row of a group with a greater value than all before it is a *record*: from there on
-until the next record it decides the running max. (The running min is its mirror image, and the
-first value the min of the rows' own order.) State has the records of each group, as rows; so
-what decides before a place is the record before it, found by search.
+A row of a group whose value is greater than all values before it is a *record*: it determines
+the running max from there to the next record. (The running min is symmetric, and the first
+value is the min of the rows' own order.) The state has the records of each group, as rows: the
+row that determines the running max at a place is the last record before it, found by search.
 
-A row that comes or goes decides rows behind it as long as no other decides as much: up to the
-first row behind it with at least its value. All of them have other outputs then, unless more
-rows change with it. Rows that are there all the interval are *steady*. Before a steady record
-a change of a lesser value is felt by no row behind; and of a gap between touched rows is read
-what lies before the first steady row that decides as much as the touched rows before the gap.
+A row that is inserted or deleted affects the rows behind it up to the first row with a value at
+least as great: their outputs change, unless more rows change with it. Rows that exist in the
+whole interval are *steady*. A change of a lesser value before a steady record does not affect
+the rows behind that record. So of a gap between touched rows only the rows are read up to the
+first steady row whose value is at least that of the touched rows before the gap.
 
 Cost: O(log n) places of the records for each touched row, and the rows that feel its change.
 """
@@ -42,12 +42,12 @@ def name(number: int) -> str:
 def deciding_values(
     extreme: RunningExtreme, columns: Sequence[pa.Array], sort_keys: pa.Array
 ) -> pa.Array:
-    """What rows with these columns decide by."""
+    """The values that an extreme compares, one for each row of these columns."""
     return sort_keys if extreme.function == "first" else columns[extreme.argument]
 
 
 def ranks(extreme: RunningExtreme, values: pa.Array, kernel: Kernel) -> Ints:
-    """Numbers from 0 on, the greatest for what decides; `NOTHING` for NULL."""
+    """The rank of each value, from 0 on; the greatest rank wins. `NOTHING` for NULL."""
     values = values.cast(stored_type(values.type))
     result = np.full(len(values), NOTHING, np.int64)
     valid = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -88,7 +88,10 @@ class RunningRanks:
 
 
 def running_ranks(which: Ints, rank: Ints, there: Flags) -> RunningRanks:
-    """The running greatest rank of what is there; `which` ascends."""
+    """The greatest rank so far at each place, over the rows that exist (`there`).
+
+    `which` is the group of each place and ascends; all arrays have one entry a place.
+    """
     size = int(rank.max(initial=0)) + 2
     own = np.where(there, rank + 1, 0)
     return RunningRanks(which, np.maximum.accumulate(which * size + own), size)
@@ -97,7 +100,11 @@ def running_ranks(which: Ints, rank: Ints, there: Flags) -> RunningRanks:
 def deciding_before(
     runs: Sequence[Run], changed: ChangedRows, starts: pa.Array, steady: Flags, kernel: Kernel
 ) -> Leading:
-    """The last record before each touched row's start, a sort key, if it is steady."""
+    """The last record before each touched row's start, a sort key, if that record is steady.
+
+    `starts` and `steady` have one entry a touched row; rows without such a record have none in
+    the result.
+    """
     moments, owner = changed.moments, changed.touched.owner
     forms = [form.take(pa.array(owner)) for form in moments.forms]
     gaps = Gaps(forms, moments.hashes[owner], pa.nulls(len(owner), starts.type), starts)

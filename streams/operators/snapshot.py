@@ -1,11 +1,11 @@
 """Computes a view at one time from its imports at that time, in one step of its dataflow.
 
-A view's contents at t are a function of those of its imports at t, whenever the view was made
-and however its history was cut into steps (rules 16, 23). So a caller that wants them once, and
-not maintained, takes the step of a dataflow that is born at t, and throws its state away.
+A view's contents at t are a function of the contents of its imports at t, regardless of when
+the view was created and how its history was split into steps (rules 16, 23). So a caller that
+needs them once runs the first step of a dataflow with as_of t, and discards its state.
 
-The state goes to run files as ever, so what is in memory are the rows on their way. The kernel
-says how many bytes of these there may be (`Kernel.most_bytes`).
+State is written to run files as usual, so only rows in transit are in memory. The kernel limits
+their bytes (`Kernel.most_bytes`).
 """
 
 from collections.abc import Mapping

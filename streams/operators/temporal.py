@@ -10,18 +10,18 @@ comparison. Then an update (row, s, d) of the input stands for two of the output
 
     (row, max(s, enters), d)  and  (row, leaves, -d)      if max(s, enters) < leaves, else none
 
-This is linear in updates: what is retracted takes back its own end, and at birth, where s is
-as_of, a row that entered before enters then, and one that left before never does. Updates of
-the interval go out; those of later times are *pending*, and the step that reaches them puts
-them out though nothing may arrive.
+This is linear in updates: a retraction also cancels the end of its row. In the first step,
+where s is as_of, a row whose life began before enters at as_of, and one whose life is over
+never does. Updates at times of the interval are emitted; later ones are *pending* and are
+emitted by the step that reaches their time, also if that step has no input.
 
 Nothing is evaluated twice: predicates, bounds and outputs are computed with the producer
-(`partial`), and only rows that will live are sent. Where something fails for a row, it is an
-error as long as all else that is known of it lets it live (rule 38: false beats an error, now
-and later), and so it leaves with the row.
+(`partial`), and only rows with a life are sent. If an expression fails for a row, the row is an
+error for as long as the other bounds and predicates let it live (rule 38: false beats an error,
+now and later), so the error ends with the row's life.
 
-State: the pending updates by time (`trace.pending`). Cost: one call of DuckDB for the rows that
-arrive, and O(arrivals + due): what is pending for later is not looked at.
+State: the pending updates by time (`trace.arrange.pending`). Cost: one call of DuckDB for the
+input rows, and O(arrivals + due): pending updates of later times are not read.
 """
 
 from collections.abc import Mapping, Sequence

@@ -2,15 +2,16 @@
 
     contents(t) = { row: rule(n0(t), n1(t), ..) },  ni(t) the count of the row in input i
 
-This is INTERSECT and EXCEPT; and of every outer, semi, anti, mark and single join it is the
-part that depends on what did not match. There the first input has a side's rows and another
-has each row as often as the join found a partner for it, so that with multiplicity m and c
-partners the counts are m and m * c: the row with NULLs is there m times iff the second is zero
-(rule 41), and more than one partner shows as n1 > n0: such rows come out marked, for the join
-to take back their pairs. Inputs change at their own times; counts are followed over all (row,
-time) of the interval at once, and a row is emitted only where the rule's value changes.
+It implements INTERSECT and EXCEPT, and the part of every outer, semi, anti, mark and single
+join that depends on rows without a match. There the first input has the rows of one side, and
+another input has each row as often as the join found a partner for it: a row with multiplicity
+m and c partners has the counts m and m * c. The row with NULLs exists m times iff the second
+count is zero (rule 41). More than one partner gives n1 > n0: such rows are marked in the
+output, so that the join retracts their pairs. Inputs change at their own times; counts are
+computed for all (row, time) of the interval at once, and a row is emitted only where the rule's
+value changes.
 
-A negative count is an error as long as it lasts, and counts as zero.
+A negative count is an error for as long as it is negative, and counts as zero.
 
 State: for each row its counts (`trace.keyed`). Cost: O(changes), and a search in the state for
 each row that changed.

@@ -1,22 +1,23 @@
 """Top-k: of each group's rows in order, those at [offset, upto), at every time.
 
-The state holds each group's rows in order (`trace.ordered`, by DuckDB's sort key of the row).
-A change touches some rows; all others, the *core*, are as they were. What can be among the
-first `upto` rows at a time t of the interval is
+The state holds each group's rows in order (`trace.ordered`, by DuckDB's sort key of the row). A
+change touches some rows; all others, the *core*, are unchanged. The rows that can be among the
+first `upto` rows at a time t of the interval are
 
-    the touched rows that are there at t,  and  the first `upto` rows of the core
+    the touched rows that exist at t,  and  the first `upto` rows of the core
 
-Nothing below the first row that was there before the interval can be in the core, so the
-search for it begins there (rule 37): a prefix of rows long gone is not walked again. A touched
-row behind them never is among the first, and is looked up only if it might be there a negative
-number of times; where nothing else changes no moment counts. Of the other
-candidates the counts at every moment are added up in order; a row is emitted as often as its
-places fall into the range. A long interval is cut into pieces: of the rows that a piece does
-not touch only the first `upto` count again, so the price is that of its changes.
+No row of the core is below the first row that existed before the interval, so the search starts
+there (rule 37): deleted rows at the beginning of a run are not read again. A touched row behind
+the first `upto` core rows is never among the first; it is looked up only if its count might be
+negative, and its times are not evaluated unless another row changes at them. The counts of the
+other candidates are summed in order at every moment; a row is emitted as often as its positions
+are in the range. A long interval is split into pieces: of the rows that a piece does not touch
+only the first `upto` are read, so a piece costs as much as its changes.
 
-A group in which some row is there a negative number of times is an error at that time.
+A group with a row of negative multiplicity is an error at that time.
 
-State: the sorted rows, and of each group the first that is there and how many are negative.
+State: the sorted rows, and for each group its first existing row and its number of negative
+counts.
 Cost: O(changes * sqrt(times) + times * upto) for the changes of rows that may be among the
 first, and O(log n + upto) places of each run for each group; of other changes, their sort keys.
 """

@@ -1,12 +1,12 @@
 """AND and OR without a defined operand order, in a statement of TRYs (rule 38).
 
-DuckDB may evaluate the operands of AND and OR in any order and stops early where it can. So
-that an error never depends on which rows happened to come together, the tolerant form says
-what counts: false AND error is false, true OR error is true, and otherwise an error is an
-error. `with_lazy_operands` rewrites the text of one expression and nothing else.
+DuckDB may evaluate the operands of AND and OR in any order and may stop early. So that an error
+does not depend on the other rows of a batch, the rewritten form defines the result: false AND
+error is false, true OR error is true, and any other error is an error. `with_lazy_operands`
+rewrites the text of one expression.
 
 It reads tokens, not grammar: strings, quoted names, brackets and words. The AND of BETWEEN is
-told apart by its BETWEEN, and CASE .. END is a bracket whose WHEN, THEN and ELSE separate.
+recognized by its BETWEEN; CASE .. END is a bracket with WHEN, THEN and ELSE as separators.
 """
 
 import re

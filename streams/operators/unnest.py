@@ -1,8 +1,8 @@
 """Unnest: each row once for each element of its lists. Linear: no state, no exchange.
 
-DuckDB takes the lists apart, and continues the shorter ones by NULL. The lists are columns,
-so nothing can fail here. Cost: one call of DuckDB for all rows of an interval. A list that
-is not read behind this node is NULL there: n elements, each beside the list, are n^2 values.
+DuckDB unnests the lists, and pads shorter lists with NULL. The lists are columns, so no
+expression can fail here. Cost: one call of DuckDB for all rows of an interval. A list column
+that no later node reads is NULL in the output: n copies of n elements would be n^2 values.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Upsert: the latest row of each key, from a stream of complete rows and deletions.
 
-Updates of one key at one time are ordered by `position`, the highest wins; times are ordered
-anyway. A deletion leaves the key without a row, an error leaves it with an error instead of
-one. What the key had before is retracted at the time of the change:
+Updates of one key at one time are ordered by `position`; the highest wins. A deletion removes
+the row of the key, an error replaces it by an error row. The previous value of the key is
+retracted at the time of the change:
 
     contents at t = { the value of the last update at or before t | its kind is value }
     errors at t   = { the error of the last update at or before t | its kind is error }

@@ -5,8 +5,8 @@ Of n pairs (y, x), with S the sums and their products exact integers in powers o
     C(a, b) = n S(ab) - S(a) S(b)      so that  covar_pop = C(y, x) / n^2
 
 and every function here is a quotient of such integers, or the square root of one (rule 40).
-From rounded sums the difference could lose every digit. Where a value is NaN or infinite the
-answer is NaN, as DuckDB's is; where DuckDB divides by zero it is what DuckDB makes of that.
+From rounded sums the difference could lose every digit. If a value is NaN or infinite the
+result is NaN, as in DuckDB; where DuckDB divides by zero the result is that of DuckDB.
 """
 
 from collections.abc import Callable, Sequence

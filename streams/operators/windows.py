@@ -1,30 +1,30 @@
 """Window functions over neighbouring rows: recomputes only the rows that a change affects.
 
-A row's outputs read at most `back` rows before it and `ahead` rows behind it, or as many groups
-of peers, or what differs by so much (`Reach`). So at a time t a change is felt by the `ahead`
-rows before it and the `back` rows behind it, and to compute those once more takes as many on
-either side again:
+A row's outputs depend on at most `back` rows before it and `ahead` rows behind it, or on as
+many groups of peers, or on rows within a distance of values (`Reach`). So at a time t a change
+affects the `ahead` rows before it and the `back` rows behind it; recomputing these requires as
+many further rows on either side:
 
     d(t) = f(neighbourhoods of the changes of t, as they are at t)
          - f(the same neighbourhoods, as they were just before t)
 
 The core rows (those no change touches) that can be in a neighbourhood at any time of the
-interval are the `back + ahead` nearest on either side of a touched row: found by search
+interval are the `back + ahead` nearest on either side of a touched row, found by search
 (`affected_rows`). All moments are then evaluated at once, as partitions of one statement
-(`neighbourhoods`). What the outputs were is not remembered: they are a function of the
-contents, so the same bits come again (rule 23).
+(`neighbourhoods`). Previous outputs are not stored: they are a function of the contents, so
+they are recomputed with the same bits (rule 23).
 
-A group in which some row is there a negative number of times is an error at that time, and so
-is one with a row whose bounds by value DuckDB cannot compute; its rows come and go as a whole,
-so all of it is a neighbourhood in that interval.
+A group with a row of negative multiplicity is an error at that time, and so is a group with a
+row whose bounds by value DuckDB cannot compute. Its rows are inserted and deleted as a whole,
+so the whole group is a neighbourhood in that interval.
 
-State: the sorted rows, the records of running extremes (`running_extremes`), and of groups with
-such rows how many there are.
-Cost: O(changes * rows in reach) rows evaluated, and as many places of each run behind a search
-of O(log n); O(changes * log(times)) cells looked at in a group with many times. A running
-window evaluates all rows behind a change, and sums what lies before it (`prefixes`): O(rows
-before / 1024), and a few ns for each row of a run that no change was behind before. A running
-extreme evaluates the rows behind a change that it decides, or decided.
+State: the sorted rows, the records of running extremes (`running_extremes`), and for each group
+the number of such rows. Cost: O(changes * rows in reach) rows evaluated, and as many places of
+each run after a search of O(log n); O(changes * log(times)) cells visited in a group with many
+times. A running window evaluates all rows behind a change, and sums the rows before it
+(`running_sums`): O(rows before / 1024), and a few ns for each row of a run that is summed for
+the first time. A running extreme evaluates the rows behind a change whose extreme the changed
+row determines or determined.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

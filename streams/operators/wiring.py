@@ -1,8 +1,8 @@
 """Routes the updates of each node to its consumers, in the form that they need.
 
-Each consumer reads *ports*: named tables of one schema each. A Reduce does not read updates
-but what `reduce.partial` makes of them, so its first half runs with the producer. A port of a
-keyed operator says by which columns it is spread over the buckets.
+Each consumer reads *ports*: named tables of one schema each. A Reduce reads the output of
+`reduce.partial` and not the updates, so its first part runs with the producer. A port of a
+keyed operator names the columns by which its rows are distributed to buckets.
 """
 
 from collections.abc import Mapping, Sequence

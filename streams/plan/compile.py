@@ -1,4 +1,4 @@
-"""From the text of a SELECT to the dataflow that maintains it: the planner's front door."""
+"""From the text of a SELECT to the dataflow that maintains it: the planner's entry point."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -156,7 +156,11 @@ def _case(_: Call, parts: list[str]) -> str:
 
 
 def _nearest(name: str, value: str, start: str, end: str) -> str:
-    """Within a range that begins, or by its name ends, with its start; NULL is no end."""
+    """SQL for a value within the range from `start` to `end`; a NULL `end` is unbounded.
+
+    `name` is the comparison of the value with `start`, `>=`, `>`, `<=` or `<`: by `<=` and `<`
+    the range extends downwards from `start`.
+    """
     return f"({value} {name} {start} AND ({end} IS NULL OR NOT {value} {name} {end}))"
 
 

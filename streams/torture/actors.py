@@ -24,14 +24,14 @@ NARROW = Limits(bucket_bytes=16 << 10, fetch_bytes=8 << 10)
 
 
 class Actor(Protocol):
-    """Takes part, a step at a time."""
+    """A participant of the test that works in steps."""
 
     def step(self) -> None:
-        """Do something. Errors: Determinate, Indeterminate, which are no news."""
+        """Do one step. Errors: Determinate, Indeterminate, both expected under faults."""
 
 
 def create(storage: Storage) -> tuple[Target, ...]:
-    """Make the collections, with critical capabilities for all to share."""
+    """Create the collections, with critical capabilities that all actors share."""
     targets = []
     for group, count in GROUPS.items():
         for number in range(count):

@@ -20,7 +20,7 @@ OURS = BUILT_IN
 
 
 def named(name: str, environment: Mapping[str, str] = os.environ) -> Connector:
-    """One of ours, which alone is loaded. Errors: InvalidUsage."""
+    """Import and return a built-in connector by its name. Errors: InvalidUsage."""
     if name not in OURS:
         raise InvalidUsage(f"no connector {name!r}: expected one of {', '.join(OURS)}")
     connector: Connector = importlib.import_module(f"connectors.{name}").connector(environment)
@@ -29,11 +29,11 @@ def named(name: str, environment: Mapping[str, str] = os.environ) -> Connector:
 
 @contextmanager
 def driver_of(choice: str, environment: Mapping[str, str] = os.environ) -> Iterator[Driver]:
-    """A driver of a name of ours, of `grpc:HOST:PORT`, or of a command.
+    """Open the driver of a built-in connector, of `grpc:HOST:PORT`, or of a command.
 
-    `environment` is what one of ours looks secrets up in, and what a command gets.
+    A built-in connector looks up its secrets in `environment`; a command runs with it.
 
-    Errors: InvalidUsage if it is neither.
+    Errors: InvalidUsage if `choice` is none of the three.
     """
     if choice in OURS:
         yield Driver(Local(named(choice, environment)))

@@ -1,9 +1,10 @@
 """Properties of DuckDB's aggregate functions: how each is maintained, and which are refused.
 
-Three kinds. *Accumulated* ones are functions of exact sums (count, sum, variance, ...) or of
-the order of one column (min, max, quantiles): a change costs what changed. *General* ones are
-whatever else DuckDB has: it recomputes them for each group and time at which the group
-changes. And some are refused, because no order of the rows makes their answer one (rule 39).
+There are three kinds. *Accumulated* aggregates are functions of exact sums (count, sum,
+variance, ...) or of the order of one column (min, max, quantiles): the cost is that of the
+changes. All others are *general*: DuckDB recomputes them for each group and time at which the
+group changes. Some are refused, because no order of the rows makes their result unique (rule
+39).
 """
 
 from streams.plan.type_names import contains

@@ -1,10 +1,10 @@
 """Estimates how many rows a plan has, from the plan alone.
 
-The plan is recreated at each start and must come out the same, or the state of the view would
-be thrown away (rule 24). So no table is counted: every collection is supposed to have a
-million rows, and what tells plans apart are keys, predicates and groups. Sizes are whole
-*decibels* of rows, ten for a factor of ten, since products become sums, and whole numbers
-compare alike on every machine.
+The plan is recreated at each start and must be the same each time, or the state of the view
+would be discarded (rule 24). So no table is counted: every collection is assumed to have a
+million rows, and plans differ by their keys, predicates and groups. Sizes are whole *decibels*
+of rows, ten for a factor of ten: products become sums, and integers compare equally on every
+machine.
 
 A join on columns with d distinct values in the side with more of them has |left| |right| / d
 rows. A key has as many values as the relation had before it was filtered, other columns fewer.

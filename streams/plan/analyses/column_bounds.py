@@ -1,9 +1,9 @@
 """Comparisons of columns with constants that hold for every relevant row of an import.
 
-Who reads an import for a dataflow may leave out what cannot meet them, such as chunks whose
-ranges do not overlap. They are found in the predicates of the nodes that read the import, and
-hold only where all of these have them. A predicate that is false beats one that fails (rule
-38), so rows that are left out would have been no errors either.
+A reader of an import may skip rows that cannot satisfy them, such as chunks whose ranges do not
+overlap. They are derived from the predicates of the nodes that read the import, and hold only
+if all these nodes have them. A false predicate beats one that fails (rule 38), so skipped rows
+would not have been errors either.
 """
 
 import re

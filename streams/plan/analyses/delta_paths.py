@@ -3,10 +3,10 @@
     d(A x B x C) = dA x B x C  +  A' x dB x C  +  A' x B' x dC
 
 On its path a change looks up the other inputs one after the other, each in an arrangement by
-the columns that connect it with those before. Of an input behind its own in the order it sees
-what there is up to its time, of one before it what there was earlier (A', B'): so every
-combination of changes comes out once, on the path of the latest, or of those at one time that
-of the first input. What is there at birth thus takes the first path.
+the columns that connect it with those before. It sees inputs after its own in the order up to
+and including its time, and inputs before its own only up to just before its time (A', B'): so
+every combination of changes is produced once, on the path of the latest change, or of the first
+input among changes at one time. So the contents at as_of take the first path.
 
 Inputs that read the same *share*: one arrangement by the same columns serves them all, as the
 edges of a graph by source and by target do on paths of any length.

@@ -1,7 +1,8 @@
 """Factors common conjuncts out of a disjunction.
 
-`(a AND b) OR (a AND c)` is `a AND (b OR c)`, with NULL too. So a key that stands in every part
-joins, and what each part asks of one input alone is asked of that input before the join.
+`(a AND b) OR (a AND c)` is `a AND (b OR c)`, with NULL too. So a key
+equality in every part becomes a join key, and conditions of every part on one input alone are
+also a filter of that input before the join.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Decides which expressions cannot fail on any row.
 
-A predicate that can fail must not meet rows that another predicate or a join would have
-removed: the error would be ours, not the query's. So only what is listed here moves. The list
-is short on purpose: leaving a function out costs a little speed, putting a wrong one in costs
-a right answer.
+A predicate that can fail must not be evaluated on rows that another predicate or a join would
+have removed: the query itself would not raise that error. So only the expressions listed here
+are moved. The list is short on purpose: a missing function costs some speed, a wrong one gives
+wrong results.
 """
 
 import re

@@ -1,13 +1,13 @@
 """Window calls over RANGE frames: what their values depend on, and for how long.
 
-The value of a frame is of its rows alone. So where rows of a window are needed only while
-`mz_now() < e`, with e at most d beyond their own time, a row is needed only while
-`mz_now() < ts + back + d`: no row looks further back than its frame, and none that is later is
-needed without having it in its frame.
+The value of a frame depends only on its rows. So if the output rows of a window are needed only
+while `mz_now() < e`, with e at most d after their own time, an input row is needed only while
+`mz_now() < ts + back + d`: after that, no output row that is still needed has it in its frame.
 
-Nothing may fail that the query does not let fail: neither for a row that leaves (its arguments
-and bounds do not fail, or it stays) nor for one whose frame has lost rows, which is computed
-until it leaves, and which is not read (no function fails over some of its rows).
+This must not raise an error that the query does not raise: neither for a row that is dropped (a
+row is dropped only if its arguments and bounds cannot fail) nor for a row whose frame has lost
+rows, which is computed until it is dropped but not read (no function fails over a part of the
+rows).
 """
 
 import re

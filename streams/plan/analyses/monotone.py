@@ -1,13 +1,13 @@
 """Decides which relations are append-only.
 
 A collection is *append-only* if no row that is in it at some time is missing at a later one.
-Sources with ENVELOPE NONE are, and what operators make of them stays so as long as none answers
-for rows that are not there, or for the last ones of a group.
+Sources with ENVELOPE NONE are append-only. The output of an operator over append-only inputs is
+too, unless it depends on missing rows or on the last rows of a group.
 
-It is shown by EXPLAIN and lets nothing be left out. An operator over such an input could forget
-all rows but the winners; but a source may still retract: when an upgrade decodes its topic
-otherwise, its shard is corrected by the difference (rule 24). Who has forgotten the runner-up
-then has a wrong answer and no error.
+EXPLAIN shows it; no operator omits state because of it. An operator over such an input could
+keep only the current result of each group; but a source may still retract: when an upgrade
+decodes its topic differently, its shard is corrected by the difference (rule 24). An operator
+without the other rows would then give a wrong result and no error.
 """
 
 from streams.plan.analyses.temporal import is_temporal

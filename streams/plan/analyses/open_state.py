@@ -1,12 +1,12 @@
 """Which operators of a view with EMIT ON CLOSE keep rows of windows that have closed.
 
-The filter up to the end of a row's window moves down to the inputs where the end follows from
-what the query groups, partitions or joins by, or from a distance of times that it says. An
-operator above an append-only input that no such filter has reached keeps its rows for ever: of
-a session, since its end is a function of other rows; of a FULL JOIN, whose rows have the end of
-either side; of a frame or a join that finds rows at any distance.
+The filter `mz_now() < end` of a row's window is pushed down to the inputs if the end follows
+from the columns by which the query groups, partitions or joins, or from a bound on the distance
+of two times. An operator above an append-only input that no such filter reaches keeps its rows
+for ever: those of a session, whose end depends on other rows; of a FULL JOIN, whose rows have
+the end of either side; of a frame or a join without a bound on the distance.
 
-Of an input that is not append-only nothing is said: its rows may leave by themselves.
+Inputs that are not append-only are not reported: their rows may be retracted.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,9 @@
 """Finds subtrees that occur several times in a plan, so that passes rewrite them alike.
 
-Equal subtrees are computed once (`lower`). A common table, and the outer side of a subquery
-that was unnested, are equal as they are bound, until passes fit each copy to its reader: then
-the same join would be maintained twice, with other columns. So passes rewrite
-`repeated_subtrees` alike.
+Equal subtrees are computed once (`lower`). The copies of a common table expression, and of the
+outer side of a decorrelated subquery, are equal after binding. If passes adapted each copy to
+its reader, the same join would be maintained twice, with different columns. So passes apply the
+same rewrite to all copies of `repeated_subtrees`.
 """
 
 from collections import Counter

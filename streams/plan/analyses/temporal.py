@@ -1,14 +1,14 @@
 """Comparisons of a row with the logical time: `mz_now() <= expires_at + INTERVAL '1 hour'`.
 
 A *temporal conjunct* is a part of WHERE, HAVING, QUALIFY or of an inner join's condition, one
-of those that must all be true, which compares `mz_now()` with an expression free of it. Each
-gives a row bounds within which it is there; at a time t the query is the same query with t in
-the place of `mz_now()`, so every pass may move such a conjunct as it moves any other predicate.
+of those that must all be true, which compares `mz_now()` with an expression without it. It
+bounds the times at which a row exists; at time t the query equals the same query with t in
+place of `mz_now()`, so every pass may move such a conjunct like any other predicate.
 
 `mz_now()` takes the type that it is compared with: milliseconds since 1970 as an integer, or
-that point in time as a timestamp. To DuckDB's binder it is a macro for a text that has no other
-use, because there a text alone becomes whatever it is compared with. Anywhere else the time
-would change values all the time, and not just when a row comes and goes: it is refused.
+that point in time as a timestamp. For DuckDB's binder it is a macro for a reserved text,
+because an untyped text is cast to the type that it is compared with. Anywhere else `mz_now()`
+would change values continuously, not only insert and delete rows: it is refused.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,14 +1,15 @@
-"""How far apart two times of a row are at most, as its predicates say.
+"""Derives the maximum distance between two times of a row from its predicates.
 
-`mz_now() < e` and `l <= r` say `mz_now() < r + d` if e is at most d beyond l. So what a join
-says of the distance of two times ends the life of rows on one side by the end of rows on the
-other: no pair that is there has them once that time has come.
+From `mz_now() < e` and `l <= r` follows `mz_now() < r + d` if e is at most l + d. So a join
+condition that bounds the distance of two times gives the rows of one side an end that depends
+on the other side: from that time on they are in no pair that is still visible.
 
-What is derived must not hide an error. A row that fails is one unless a predicate is false or
-NULL (rule 38), and a time plus an interval fails at the ends of the calendar. So e is made of
-what fails at no time in the far past, l of what fails at none in the far future, and r is taken
-as it is: where it fails, nothing follows. Then a row of which e, l or r fails, and nothing is
-false or NULL, has times that are as numbers beyond the derived end, or has none.
+A derived bound must not hide an error. A row for which an expression fails is an error row,
+unless another predicate is false or NULL (rule 38); and a time plus an interval fails at the
+ends of the calendar. So e may consist only of expressions that do not fail for times in the far
+past, and l only of those that do not fail for times in the far future. r is taken as it is:
+where it fails, no bound is derived. Hence a row for which e, l or r fails while no predicate is
+false or NULL either has times that are, as numbers, beyond the derived end, or has no bound.
 """
 
 import re

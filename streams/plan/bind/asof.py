@@ -1,15 +1,15 @@
 """ASOF joins: each row on the left beside the nearest row on the right.
 
-Right's rows of equal keys stand in the order of what the inequality compares, those that are
-nearest to its end first, and among equals in that of the whole row. Each is the nearest one of
-all that lies between its own value and that of the row before it. So the window function `lag`
-gives a row the end of its range; ranges of a key do not overlap, and of rows with one value all
-but the first have an empty one. The inequality is then a predicate of a pair (`Form.NEAREST`),
-and the rest is a join.
+The right rows of a key are ordered by the column of the inequality, the nearest to its end
+first, and rows of one value by the whole row. Each row is the nearest one for all left values
+between its own value and that of the row before it. So the window function `lag` gives the end
+of a row's range; the ranges of a key do not overlap, and of rows with one value all but the
+first have an empty range. The inequality is then a predicate over a pair of rows
+(`Form.NEAREST`), and the rest is an ordinary join.
 
-Where DuckDB is given conditions beyond keys and an inequality, the nearest row of those that
-meet them all is meant, which may be another one for each row on the left: the first row of a
-sort of all pairs.
+If the join has conditions beyond keys and one inequality, the nearest row among those that meet
+all conditions is wanted. It may differ for each left row: it is the first row of a sort of all
+pairs.
 """
 
 from dataclasses import dataclass

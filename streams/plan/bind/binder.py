@@ -1,4 +1,4 @@
-"""The planner's door to DuckDB: text in, bound plans out; only constants are computed.
+"""The planner's interface to DuckDB: text in, bound plans out; only constants are computed.
 
 A `Binder` is a connection with empty tables named like the catalog's relations, under the
 settings every kernel of ours has (rules 31, 34), so that a query means here what it means

@@ -1,12 +1,12 @@
 """Casts that are refused: of structs to some maps, and of lists to arrays of something else.
 
-The keys of a map that a struct becomes are the names of its members. Where a name is no key of
-the map's type, DuckDB's TRY_CAST makes a map that it prints as `{invalid}` and cannot hand out,
-and its CAST fails even for NULL.
+A cast from a struct to a map uses the names of the members as keys. If a name cannot be cast to
+the map's key type, DuckDB's TRY_CAST makes a map that it prints as `{invalid}` and cannot
+return, and its CAST fails even for NULL.
 
-A list becomes an array with each element cast. Where no cast of elements exists, as of FLOAT to
-INTEGER[2], or it reads a text, DuckDB fails or makes each element NULL, as the list that comes
-first in a batch of rows is NULL or is not: replicas would differ.
+A cast from a list to an array casts each element. If there is no cast of the elements, as from
+FLOAT to INTEGER[2], or the cast parses a text, DuckDB either fails or makes each element NULL,
+depending on whether the first list in a batch of rows is NULL: replicas would differ.
 """
 
 from collections.abc import Callable, Iterator

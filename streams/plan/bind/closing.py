@@ -1,10 +1,10 @@
 """Plans EMIT ON CLOSE: when the window of a view's row ends, and the filter up to then.
 
-The end is an expression over the view's columns, so DuckDB binds it against a relation that
-has just these. A view whose rows appear when their windows close is the view as of just before,
-turned round by the last operator of its dataflow: so its plan is that of the query with the
-filter `mz_now() < end`, which passes move like any other. Below a Group by the window it keeps
-nothing of windows that have ended.
+The end is an expression over the view's columns, so DuckDB binds it against a relation with
+these columns. The plan is that of the query with the filter `mz_now() < end`, which passes move
+like any other; the last operator of the dataflow (`operators.emit_on_close`) emits the rows
+that the filter retracts when their window closes. Pushed below a Group by the window, the
+filter drops the state of windows that have ended.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,8 @@
 """Binds LIMIT and OFFSET whose values are computed.
 
-DuckDB hands them to the LIMIT as columns of its input, the same in every row. So the rows are
-numbered, and those stay whose number is within the bounds: where a bound changes all rows are
-looked at, as DuckDB's own rule has it that the rows of a subquery do not depend on any other.
+DuckDB passes them to the LIMIT as columns of its input, equal in every row. So the rows are
+numbered, and the rows whose number is within the bounds are kept. A change of a bound
+recomputes all rows.
 """
 
 from dataclasses import dataclass

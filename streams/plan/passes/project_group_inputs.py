@@ -71,7 +71,10 @@ def _columns_of(call: AggregateCall) -> tuple[Scalar, ...]:
 
 
 def _over(call: AggregateCall, column: Column) -> AggregateCall:
-    """The call over columns; a quantile's share stays a constant though one is its like."""
+    """The call over columns; constant arguments stay constants, as the share of a quantile.
+
+    That holds also if a column has the same constant expression.
+    """
     if not call.general:
         return call.over(column)
     more = tuple(column(scalar) if refs(scalar) else scalar for scalar in call.more)

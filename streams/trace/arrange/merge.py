@@ -1,14 +1,14 @@
 """Merges sorted runs one piece at a time, in bounded memory.
 
-Of sorted parts what lies in one range of their order can be merged by itself, and what comes
-of the ranges in order is the whole:
+The rows of sorted parts that lie in one range of the order can be merged independently of the
+other rows; the results of the ranges, in order, are the whole merge:
 
     merge(p, q) = merge(p | range 1, q | range 1), merge(p | range 2, q | range 2), ...
 
-The ranges end at places sampled from the parts. Between two neighbours of `n` parts' samples
-lie fewer rows of each part than are between two of its own, so samples `4 n` to a piece let
-pieces be filled to three quarters of the limit at least, and never be more; but what is equal
-in the order stays together, however much it is. (Bytes are those of a part's rows on average.)
+The ranges end at values sampled from the `n` parts. Between two adjacent samples, each part has
+fewer rows than between two adjacent samples of its own. With `4 n` samples a piece, every piece
+is filled to at least three quarters of the limit and never exceeds it, except that equal rows
+stay in one piece, however many they are. (A row's bytes are the average of its part.)
 
 Cost: O(s n log m) for s samples of parts of m rows, beside the merge itself.
 """
