@@ -64,7 +64,9 @@ def secret(environment: Mapping[str, str], text: str) -> str:
         try:
             return Path(place).read_text().strip()
         except UnicodeDecodeError:
-            raise InvalidUsage(f"expected a secret in {place}: it is no text") from None
+            raise InvalidUsage(
+                f"expected a secret as UTF-8 text in {place}, actual other bytes"
+            ) from None
         except (OSError, ValueError) as error:
             raise InvalidUsage(f"expected a secret in {place}: {error}") from error
     return text

@@ -51,7 +51,7 @@ def unpack(packed: bytes) -> tuple[Element, ...]:
     if again != packed:
         raise MalformedTuple(f"0x{packed.hex()} is cut off or not canonical")
     if not all(map(_plain, elements)):
-        raise MalformedTuple(f"0x{packed.hex()} has an element that is no JSON value")
+        raise MalformedTuple(f"0x{packed.hex()} has an element that is not a JSON value")
     return elements
 
 

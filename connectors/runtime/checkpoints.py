@@ -33,11 +33,11 @@ Dead = Mapping[str, Mapping[int, bool]]
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A transaction that was about to be written: where it leads, and its bindings' birth.
+    """A transaction in progress: the checkpoint after it, and the first time of its bindings.
 
-    `large` are the bindings, by number, that wait on disk: their rows have an order of its own.
-    Of one that is written in steps, `written` rows of the bindings at the places `optional` are
-    decided; the others have it whole.
+    `large` are the numbers of the bindings that are spilled to disk: their rows are in the
+    order of the spill. In a transaction that is written in steps, `written` rows of the
+    bindings at the places `optional` are decided; the other bindings have all of it.
     """
 
     checkpoint: bytes
@@ -62,7 +62,7 @@ def with_intent(checkpoint: bytes, intent: Intent) -> bytes:
 
 
 def intent_of(checkpoint: bytes) -> Intent | None:
-    """The transaction that was on its way, if one was. Errors: InvalidUsage."""
+    """The transaction in progress, None if there is none. Errors: InvalidUsage."""
     intents = parsed(checkpoint).ack_intents
     if NEXT not in intents:
         return None
@@ -116,7 +116,7 @@ def parsed(checkpoint: bytes) -> Checkpoint:
 
 @contextmanager
 def checked(what: str) -> Iterator[None]:
-    """Name what is wrong with a part of a checkpoint. Errors: InvalidUsage."""
+    """Turn errors in a part of a checkpoint into InvalidUsage that names the part."""
     try:
         yield
     except (ValueError, Corrupt) as error:
@@ -161,7 +161,9 @@ def decode(checkpoint: bytes, bindings: Sequence[Binding], key_range: KeyRange) 
         collection, _, part = source_key.partition(OF_RANGE)
         begin, end = range_of(part) if part else key_range
         if source.read_through < MINIMUM_TIME:
-            raise InvalidUsage(f"{CHECKPOINT}: {name}: {source.read_through} is no time")
+            raise InvalidUsage(
+                f"{CHECKPOINT}: {name}: expected a time, actual {source.read_through}"
+            )
         holders.setdefault(place, set()).add(collection)
         reach = Reach(begin, end, Timestamp(source.read_through))
         written.setdefault((CollectionId(collection), place), []).append(reach)

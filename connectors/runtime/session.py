@@ -144,7 +144,7 @@ class TaskSession:
         return {place: size for place, size in sizes.items() if size}
 
     def _begun(self) -> checkpoints.Intent | None:
-        """The transaction that was on its way, and the keys that were left out."""
+        """Restore the transaction in progress, None for none, and the dead-letter keys."""
         ranges = [part for lane in self.lanes for part in lane.subranges(self.kept.flow)]
         intents = [checkpoints.intent_of(part.checkpoint) for part in ranges]
         dead: dict[str, Mapping[int, bool]] = {}
@@ -162,9 +162,9 @@ class TaskSession:
         return intent
 
     def _continued(self, intent: checkpoints.Intent | None) -> checkpoints.Intent | None:
-        """A transaction that was on its way, unless the places of all its rows are others now.
+        """The transaction in progress, unless the places of all its rows have changed.
 
-        Errors: InvalidUsage if some are: rows are counted over all of them.
+        Errors: InvalidUsage if only some have: rows are counted over all places.
         """
         if intent is None or not intent.optional:
             return intent
@@ -231,7 +231,7 @@ class TaskSession:
     def _live(
         self, collection: CollectionId, bound: BoundCollection, reaches: Sequence[Reach]
     ) -> Hashes:
-        """The keys that have a row before what their part is written up to."""
+        """The hashes of the keys that have a row before the frontier of their part."""
         if bound.delta:
             return NO_KEYS
         frontiers = {reach.frontier for reach in reaches if reach.frontier is not None}
@@ -287,7 +287,9 @@ class TaskSession:
             lane.stream.send(messages.StartCommit())
 
     def _load(self, transaction: Transaction) -> None:
-        """Load rows: to compare them, or to know which are there. Of many some are compared.
+        """Load rows, to compare them or to know which exist.
+
+        Of one binding at most about `MOST_COMPARED` rows are compared.
 
         Errors: Drifted; as the streams.
         """
@@ -311,7 +313,7 @@ class TaskSession:
             self.driver = patch.kept(self.driver, flushed)
 
     def end(self, step: Step) -> None:
-        """Wait for the commit, and keep what the connector leaves to the driver."""
+        """Wait for the commit, and store the checkpoint that the driver has to keep."""
         for lane in self.lanes:
             lane.stream.receive()
         positions = step.transaction.positions
@@ -396,10 +398,9 @@ class TaskSession:
         return not self.prepared.extensions.delete or self._is_compared(index)
 
     def _is_compared(self, index: int) -> bool:
-        """Whether what has a row is loaded, to be compared.
+        """Whether the keys with a row are loaded and compared.
 
-        Where the log of the task decides nothing is: what it says may be older than what is
-        there.
+        Never if the checkpoint is in the task's log: it may be older than the endpoint.
         """
         if not self.is_authoritative:
             return False
@@ -413,17 +414,18 @@ def check_held(
     frontiers: Sequence[Timestamp],
     between: tuple[Timestamp, Timestamp],
 ) -> None:
-    """What a place has of a collection is between what is held of it and what there is.
+    """Check that the frontiers of a place are beyond the hold and not beyond upper.
+
+    `between` is the time from which on history is held, and the collection's upper.
 
     Errors: Forgotten, EndpointAhead.
     """
     held, upper = between
     if min(frontiers) <= held:
         raise Forgotten(
-            f"{place}: expected {collection} at frontier {held} or later, since changes before"
-            f" it are compacted, actual {min(frontiers)}: another session of the task committed"
-            " later, or wrote another endpoint, or the hold was dropped:"
-            f" {WRITTEN_AGAIN}"
+            f"{place}: expected {collection} at a frontier beyond {held}, up to which changes"
+            f" are compacted, actual {min(frontiers)}: another session of the task committed"
+            f" later, or wrote another endpoint, or the hold was dropped: {WRITTEN_AGAIN}"
         )
     if max(frontiers) > upper:
         raise EndpointAhead(
@@ -447,7 +449,7 @@ def pieces(
 
 
 def encoded(value: object) -> bytes:
-    """JSON, in which what no text can hold is as JSON writes it."""
+    """JSON as UTF-8; surrogates, which UTF-8 cannot hold, are escaped."""
     return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
 
 

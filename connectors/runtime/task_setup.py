@@ -149,8 +149,8 @@ def collection(
     for name in description.names:
         if name in taken:
             raise InvalidUsage(
-                f"collection {binding.collection}: a column named {name} is the protocol's:"
-                " rename it"
+                f"collection {binding.collection}: a column named {name} is reserved by"
+                " the protocol: rename it"
             )
     shown = with_changes(description) if delta else description
     return collection_of(
@@ -215,7 +215,7 @@ def check_kept(
     binding: BindingConfig,
     answer: ValidateResponse.Binding,
 ) -> None:
-    """Without a document, what is not selected is nowhere. Errors: InvalidUsage."""
+    """Refuse a binding without a document that would lose columns. Errors: InvalidUsage."""
     if binding.select is None:
         lost = [
             f"{column.name}: {answer.constraints[column.name].reason}"
@@ -231,7 +231,7 @@ def refusals(
     bound: spec_builder.Collection,
     answer: ValidateResponse.Binding,
 ) -> Iterator[str]:
-    """What the connector does not take of a binding's fields, and what it wants besides."""
+    """The selected fields that the connector forbids, and required ones that are missing."""
     constraints = answer.constraints
     chosen = {*bound.keys, *selected(binding, bound, answer)}
     for name in sorted(chosen - constraints.keys()):
@@ -247,7 +247,7 @@ def refusals(
 def selected(
     binding: BindingConfig, bound: spec_builder.Collection, answer: ValidateResponse.Binding
 ) -> list[str]:
-    """The fields of a binding: those asked for, those that delta updates add, the required."""
+    """The fields to select: those of the binding and of delta updates, or all allowed ones."""
     chosen = binding.select
     if chosen is not None:
         return [

@@ -99,7 +99,7 @@ class Part:
     """The rows that a binding writes. `exists` and `deletes` have one entry per row.
 
     Shape: `rows` has c0 .. cn, time, diff, one row a key, or one a change of delta updates.
-    `before` are the rows that are there, one for each that exists, in the same order.
+    `before` are the previous rows, one for each row that exists, in the same order.
     """
 
     rows: pa.RecordBatch
@@ -255,7 +255,7 @@ class TransactionCutter:
         )
 
     def drain(self, index: int) -> tuple[pa.RecordBatch, pa.Table]:
-        """Give up what waits of a binding, updates and errors, in order to spill it."""
+        """Remove and return the pending updates and errors of a binding, to spill them."""
         bound, pending = self.bindings[index], self._pending[index]
         self._pending[index] = _Pending(
             flatten([], bound.schema), NO_KEYS, NO_ERRORS, pending.upper
@@ -443,7 +443,7 @@ class TransactionCutter:
         decided = changes(live, hashes, int64(net.column("time")), diffs)
         if isinstance(decided, ImpossibleRetraction):
             key = self._key_text(bound, net.slice(decided.row, 1))
-            raise Corrupt(f"{bound.name}: the row with key {key} goes, but is not there")
+            raise Corrupt(f"{bound.name}: the row with key {key} is deleted but does not exist")
         gone = np.flatnonzero(diffs < 0)
         before = gone[np.argsort(hashes[gone], kind="stable")]
         exists = is_among(live, hashes[decided.rows])
@@ -456,10 +456,10 @@ class TransactionCutter:
         return part, decided.live
 
     def _compact(self, upper: Timestamp, stands: Sequence[_Stand]) -> None:
-        """Bound what waits of bindings that stand still.
+        """Bound the pending updates of stalled bindings.
 
-        They have no contents at `upper` - 1, so what came before it can only be written as its
-        sum. It counts at their frontier, where they have no contents either then.
+        These have no contents at `upper` - 1, so their updates before it can only be written
+        as a sum. The sum is kept at their frontier, at which they have no contents either.
         """
         for index, (bound, stand) in enumerate(zip(self.bindings, stands, strict=True)):
             pending, start = self._pending[index], self.positions[index].frontier

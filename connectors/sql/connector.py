@@ -72,7 +72,7 @@ class Resource(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if self.delta_updates and self.soft_delete:
-            raise ValueError("a table of delta updates deletes nothing: no soft_delete")
+            raise ValueError("delta updates delete no rows: leave out soft_delete")
         return self
 
     @property
@@ -229,7 +229,7 @@ class SqlConnector(Generic[Config, Kept]):
         if table.shape.document is None and not table.delta:
             raise InvalidUsage(
                 f"table {'.'.join(table.name)}: the field of the whole document is not"
-                " selected; a table of no delta updates needs it"
+                " selected: a table without delta updates needs it"
             )
 
     def _record(self, database: Database, task: str, row: tuple[str, str]) -> None:
@@ -251,7 +251,7 @@ def check_tables(dialect: Dialect, names: Sequence[Name]) -> None:
                 raise InvalidUsage(f"table {text}: {problem}; give it another name")
         same = tuple(map(dialect.same_name, name))
         if len(same) == 1 and OF_SESSION.fullmatch(same[0]):
-            raise InvalidUsage(f"table {text}: it is a table of a session; name another one")
+            raise InvalidUsage(f"table {text}: the name is reserved for sessions: name another")
         if same in taken:
             raise InvalidUsage(f"table {text}: it is {taken[same]}; give it another name")
         taken[same] = "that of another binding"
@@ -290,7 +290,7 @@ def check_owner(
     ]
     if not owners and existing and not resource.adopt:
         raise InvalidUsage(
-            f"table {table} is there, and no task has made it: drop it, name another table,"
+            f"table {table} exists, and no task created it: drop it, name another table,"
             " or configure adopt"
         )
     for owner, binding in owners:
@@ -308,7 +308,7 @@ def check_owner(
         if existing and before.get("soft_delete") and not resource.soft_delete:
             raise InvalidUsage(
                 f"table {table}: soft_delete cannot be turned off, since rows that are marked"
-                f" would be rows again: {RAISE}"
+                f" as deleted would appear again: {RAISE}"
             )
         if existing and binding.delta_updates != resource.delta_updates:
             raise InvalidUsage(

@@ -101,10 +101,10 @@ class Config(BaseModel):  # type: ignore[explicit-any] # JSON is recursive
     @model_validator(mode="after")
     def _sensible(self) -> Self:
         if not urlsplit(self.url).hostname:
-            raise ValueError("the URL names no host")
+            raise ValueError("expected a URL with a host")
         for name in (*self.headers, *self.secret_headers):
             if name.casefold() in OWN_NAMES:
-                raise ValueError(f"the header {name} is the connector's own")
+                raise ValueError(f"the header {name} is set by the connector: leave it out")
         for name in self.headers:
             if name.casefold() in SECRET_NAMES:
                 raise ValueError(f"the header {name} is secret: move it to secret_headers")

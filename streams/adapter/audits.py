@@ -124,7 +124,7 @@ def audited(name: str, catalog: Catalog) -> Item:
     if emits(item.query):
         raise InvalidStatement(
             f"{item.name} cannot be audited",
-            "it emits on close: its rows follow from when windows have closed, and not from the"
+            "it has EMIT ON CLOSE: its rows depend on when windows closed, and not only on the"
             " contents of its inputs at one time",
         )
     return item

@@ -61,8 +61,8 @@ def refuse_inline(
     if on_error == "inline" and envelope == "upsert" and watermark is not None:
         raise InvalidStatement(
             "ON ERROR INLINE in a source of ENVELOPE UPSERT with a WATERMARK",
-            "a message that cannot be decoded has no event time, so nothing says from when to"
-            " when it is the error of its key",
+            "a message that cannot be decoded has no event time, so the times at which it is"
+            " the error of its key are unknown",
             "choose ON ERROR DEAD LETTER, FAIL or SKIP: the key keeps the row that it had",
         )
 

@@ -51,7 +51,7 @@ def _create(statement: CreateCluster, catalog: CatalogLog) -> tuple[Result, ...]
     if name in clusters.ending:
         raise InvalidStatement(
             f"cluster {name} is being dropped",
-            "its replicas are to end before its name is free",
+            "its replicas must stop before the name can be used again",
             "try again in a minute, or choose another name",
         )
     if name in clusters.live:

@@ -123,7 +123,7 @@ def _of_a_replica(read: Readable) -> Item:
         return read
     raise InvalidStatement(
         f"COPY by a replica expected an object, actual {SCHEMA}{read.name}",
-        "the coordinator alone has the system relations",
+        "only the coordinator has the system relations",
         "leave out REPLICA",
     )
 
@@ -154,7 +154,7 @@ def _on(
         raise InvalidStatement(
             f"COPY could not write to {target.shown}",
             target.redacted(str(error).splitlines()[0] if str(error) else repr(error)),
-            "look at the place, its permissions and the credentials of the coordinator",
+            "check the target, its permissions and the credentials of the coordinator",
         ) from None
     finally:
         canceled.set()

@@ -158,7 +158,7 @@ def _included_format(statement: CreateSource, stated: KeyFormat) -> KeyFormat:
         )
     if stated == "json":
         raise InvalidStatement(
-            "KEY FORMAT JSON in a source of ENVELOPE NONE, which does not take keys apart",
+            "KEY FORMAT JSON in a source of ENVELOPE NONE, which does not parse keys",
             "expected TEXT or BYTES",
             "INCLUDE KEY with KEY FORMAT TEXT, and cast the column to JSON in a view",
         )
@@ -200,7 +200,7 @@ def view(
     if emits(statement.query) and read_timeline != "event":
         raise InvalidStatement(
             f"EMIT ON CLOSE in {statement.name}, whose inputs have times of ingestion",
-            "rows that are ingested after their window has ended would be left out in silence",
+            "rows that are ingested after their window has ended would be dropped silently",
             "declare a WATERMARK in the sources: then it says how long a window waits for rows",
         )
     return Item(
@@ -387,7 +387,7 @@ def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | N
 
 def _refuse_options(options: Mapping[str, str]) -> None:
     for name in options:
-        raise InvalidStatement(f"option {name} is not known", "expected TOPIC alone")
+        raise InvalidStatement(f"option {name} is not known", "expected only TOPIC")
 
 
 def _topic(name: str) -> Topic:

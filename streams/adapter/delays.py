@@ -1,4 +1,4 @@
-"""Why a collection does not come to a time, as its replicas say. Pure.
+"""Why a collection does not reach a time, as its replicas say. Pure.
 
 A read that waits tells its user; a dataflow that failed is tried again, so the read goes on
 waiting for a while.
@@ -84,7 +84,7 @@ class Delays:
             return
         item, delay = (failed or delayed)[0]
         if self.most is not None and self.failing >= self.most:
-            raise TimeoutError(f"{item.name} does not come to {self.time}: {delay.cause}")
+            raise TimeoutError(f"{item.name} has not reached {self.time}: {delay.cause}")
         if delay.cause != self.told:
             self.told = delay.cause
             yield f"waits for {item.name}: {delay.cause}"

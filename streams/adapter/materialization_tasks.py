@@ -50,7 +50,7 @@ class Check(Protocol):
 
 def no_connectors(task: Mapping[str, object]) -> Sequence[bool | None]:
     """Errors: InvalidStatement: this process knows no connectors."""
-    raise InvalidStatement(f"no connector {task['connector']!r} is known here")
+    raise InvalidStatement(f"connector {task['connector']!r} is not known")
 
 
 def endpoint(connector: str, options: Options) -> Json:

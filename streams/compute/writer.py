@@ -72,7 +72,7 @@ class CommandWriter:
             return
         with self._lock:
             if self._is_in_doubt:
-                raise Indeterminate("a command before is in doubt: begin an iteration")
+                raise Indeterminate("an earlier command is in doubt: begin an iteration")
             self._append(commands)
 
     def _append(self, commands: Sequence[Command]) -> Offset:

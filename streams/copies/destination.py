@@ -89,8 +89,8 @@ class Destination:
             parent = self.path.rpartition("/")[0] or "/"
             if self.filesystem.get_file_info(parent).type is not fs.FileType.Directory:
                 raise InvalidStatement(
-                    "COPY TO expected a directory that exists, and there is none",
-                    f"the parent of the target, {parent}, is no directory",
+                    "COPY TO expected an existing directory",
+                    f"the parent of the target, {parent}, is not a directory",
                     "create it, or write to another place",
                 )
         kind = self.filesystem.get_file_info(self.path).type
@@ -198,7 +198,7 @@ def opened(target: CopyTarget, attempt: str) -> Destination:
         raise InvalidStatement(
             f"COPY cannot use the file system of {target.shown}",
             target.redacted(str(error).splitlines()[0]),
-            "look at the URI in the coordinator's --copy-to",
+            "check the URI in the coordinator's --copy-to",
         ) from None
     path = path.rstrip("/")
     if filesystem.type_name == "local":

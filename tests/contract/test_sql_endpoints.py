@@ -130,7 +130,7 @@ def test_a_table_belongs_to_one_task(endpoint: Endpoint) -> None:
     """Seed, "Validate": whether there is any existing data at the endpoint."""
     endpoint.apply(endpoint.task(NAMES, "mine", name="gone"))
     endpoint.query("DELETE FROM slackwater_tasks")
-    with pytest.raises(ConnectorFailed, match="table mine is there, and no task has made it"):
+    with pytest.raises(ConnectorFailed, match="table mine exists, and no task created it"):
         endpoint.validate(NAMES, "mine")
     endpoint.apply(endpoint.task(NAMES, "mine", adopt=True))
     with pytest.raises(ConnectorFailed, match="table mine is kept by task test"):
@@ -187,7 +187,7 @@ def test_deleted_rows_go_or_are_marked(endpoint: Endpoint, soft: bool) -> None:
 
 
 def test_soft_deletes_are_turned_on_and_not_off(endpoint: Endpoint) -> None:
-    """Rows that are marked would be rows again, which the collection does not have."""
+    """Rows that are marked as deleted would appear again, and the collection has none."""
     hard, soft = endpoint.task(NAMES), endpoint.task(NAMES, soft_delete=True)
     endpoint.apply(hard)
     write(endpoint, hard, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
@@ -330,7 +330,7 @@ def test_a_table_has_a_name_of_its_own(endpoint: Endpoint) -> None:
     with pytest.raises(ConnectorFailed, match="slackwater_tasks: it is a table of ours"):
         endpoint.validate(NAMES, "slackwater_tasks")
     for name in ("slackwater_store_0", "slackwater_load_12"):
-        with pytest.raises(ConnectorFailed, match=f"{name}: it is a table of a session"):
+        with pytest.raises(ConnectorFailed, match=f"{name}: the name is reserved for sessions"):
             endpoint.validate(NAMES, name)
     other = "one" if "user" in endpoint.config else "ONE"
     with pytest.raises(InvalidUsage, match=f"table {other}: it is that of another binding"):

@@ -389,7 +389,7 @@ def test_a_refused_document_stops_the_task_with_the_message(
         ({"url": "http://token@x/in"}, "url: String should match"),
         ({"url": "http://x/in?token=y"}, "url: String should match"),
         ({"headers": {"authorization": "x"}}, "the header authorization is secret: move it"),
-        ({"headers": {"Host": "x"}}, "the header Host is the connector's own"),
+        ({"headers": {"Host": "x"}}, "the header Host is set by the connector"),
         ({"secret_headers": {"A": "env:GONE"}}, "environment variable GONE, actual none"),
         ({"ca_file": "/nowhere"}, "ca_file: expected certificates in /nowhere"),
         ({"batch_documents": 0}, "batch_documents: "),

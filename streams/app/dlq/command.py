@@ -75,8 +75,8 @@ class Reach:
                 key for key, other in by_name.items() if other["dead_letters"] is not None
             ]
             raise InvalidUsage(
-                f"source {source['name']} keeps no dead letters: its ON ERROR is another one;"
-                f" ALTER SOURCE {source['name']} SET (ON ERROR DEAD LETTER) changes that"
+                f"source {source['name']} keeps no dead letters: set its ON ERROR with"
+                f" ALTER SOURCE {source['name']} SET (ON ERROR DEAD LETTER)"
                 f" (sources that keep some: {', '.join(keepers) or 'none'})"
             )
         return str(source["name"])

@@ -236,7 +236,9 @@ def await_upper(
     home = (shards.group_of(collection),)
     if not shards.wait(lambda: is_complete(shards.state(collection), time), timeout_ms, home):
         upper = shards.state(collection).upper
-        raise TimeoutError(f"collection {collection}: expected upper beyond {time}, is {upper}")
+        raise TimeoutError(
+            f"collection {collection}: expected upper beyond {time}, actual {upper}"
+        )
 
 
 def load_stable(

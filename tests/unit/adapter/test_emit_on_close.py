@@ -93,7 +93,7 @@ def test_times_of_ingestion_close_no_windows(env: Environment) -> None:
     )
     failed = env.fails(f"CREATE MATERIALIZED VIEW late AS {query} EMIT ON CLOSE")
     assert failed.message == "EMIT ON CLOSE in late, whose inputs have times of ingestion"
-    assert "left out in silence" in failed.detail
+    assert "dropped silently" in failed.detail
     assert "WATERMARK" in failed.hint
     assert env.coordinator.catalog.state.find("late") is None
 

@@ -227,7 +227,7 @@ def test_a_read_ends_with_the_cause_of_what_stays_failed(env, unborn, monkeypatc
     monkeypatch.setattr("streams.adapter.collection_reads.FAILING_BEATS", 5)
     broken(env, unborn)
     failed = env.fails("SELECT * FROM totals")
-    assert failed.message == f"totals does not come to {NOW + 9}: {BROKEN}"
+    assert failed.message == f"totals has not reached {NOW + 9}: {BROKEN}"
 
 
 def test_a_read_names_the_input_that_holds_it_up(env, unborn) -> None:

@@ -151,7 +151,7 @@ def test_no_peek_waits_for_a_copy(peeking: Peeking, tmp_path: Path, monkeypatch)
     [
         ({"uri": "file:///elsewhere/v"}, "COPY may not write to file:///elsewhere/v"),
         ({"uri": "s3://KEY:SECRET@b/v"}, "actual one with credentials or options"),
-        ({"uri": "PREFIX/none/v"}, "a directory that exists"),
+        ({"uri": "PREFIX/none/v"}, "an existing directory"),
         ({"names": ("a",)}, "expected 2 names"),
         ({"names": ("a", "A")}, "columns of different names"),
     ],

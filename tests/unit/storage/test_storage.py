@@ -158,7 +158,7 @@ def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
     for kind in LETTERS:
         id_ = catalog.next_id(kind)
         with pytest.raises(
-            InvalidUsage, match="7: s, u, r, k or e and a number name the catalog's"
+            InvalidUsage, match="7: names of s, u, r, k or e and a number are reserved"
         ):
             storage.create(id_, TABLE)
         with pytest.raises(InvalidUsage, match="choose another name"):
@@ -171,9 +171,9 @@ def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
 @pytest.mark.parametrize("name", ["materializations.specs", "materialize.orders"])
 def test_the_names_of_small_tables_are_nobody_elses(storage: Storage, name: str) -> None:
     """The service of materializations starts the programs that such a table names."""
-    with pytest.raises(InvalidUsage, match="those of the system's tables: choose another"):
+    with pytest.raises(InvalidUsage, match="are reserved for tables of the system: choose"):
         storage.create(CollectionId(name), TABLE)
-    with pytest.raises(InvalidUsage, match="those of the system's tables: choose another"):
+    with pytest.raises(InvalidUsage, match="are reserved for tables of the system: choose"):
         storage.create(T1, TABLE, group=name)
     assert storage.shards.identity(name) is None
     storage.create(CollectionId("materialized.orders"), TABLE)

@@ -54,7 +54,7 @@ def test_what_is_encoded_is_decoded() -> None:
     ("checkpoint", "error"),
     [
         (b"\xff", "expected a Flow checkpoint"),
-        (of_source("u1;t", -9), "u1;t: -9 is no time"),
+        (of_source("u1;t", -9), "u1;t: expected a time, actual -9"),
         (of_source("u1@x-y;t"), "range x-y: invalid literal"),
         (of_source("u1@1;t"), "range 1: not enough values"),
         (of_source("u1@9-1;t"), "range 9-1: expected both ends of a range"),

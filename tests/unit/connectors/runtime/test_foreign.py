@@ -105,5 +105,5 @@ def test_a_collection_that_was_dropped_holds_nothing(collections: Collections) -
         CollectionId("u1"),
     )
     absent = CollectionFollower(collections.client(), "shop", [CollectionId("u9")])
-    with pytest.raises(InvalidUsage, match="collection u9 is not there"):
+    with pytest.raises(InvalidUsage, match="collection u9 does not exist"):
         absent.drop()

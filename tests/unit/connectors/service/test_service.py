@@ -388,7 +388,7 @@ def test_one_that_fails_stops_nobody_else_and_says_why(world: World) -> None:
     for id_, state, why in [
         ("m1", "stalled", "unable to open database file"),
         ("m2", "failed", "no such connector"),
-        ("m3", "failed", "collection u9 is not there"),
+        ("m3", "failed", "collection u9 does not exist"),
         ("m4", "failed", "file is not a database"),
         ("m5", "running", ""),
     ]:
