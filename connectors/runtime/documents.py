@@ -61,7 +61,7 @@ class Block:
 class Encoder:
     """Encodes the rows of one binding, with the fields that were selected. One thread.
 
-    With `marks` each document says what happened, for a connector that cannot delete.
+    With `marks` each document has its operation, for a connector that cannot delete.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class Encoder:
         )
 
     def texts(self, row: pa.RecordBatch, operation: str) -> tuple[bytes, bytes]:
-        """JSON of what identifies a row, and of its document; also of one that is refused.
+        """The JSON of a row's key and of its document, also of a document that is refused.
 
-        What is no JSON is a text of it.
+        A text that is not JSON becomes a JSON string.
         """
         key, document = (
             written(spelled(texts)[0].as_py())
@@ -173,7 +173,7 @@ def document_of(fields: Sequence[Field], *, marks: bool) -> str:
 
 
 def exact_document(fields: Sequence[Field], *, marks: bool) -> str:
-    """The same from texts: JSON that is put into JSON has its numbers rounded."""
+    """SQL for the document, concatenated from texts: to_json rounds numbers of nested JSON."""
     members = {field.name: f"coalesce({field.json}, 'null')" for field in fields}
     if marks:
         members[META] = f"{MARK}::VARCHAR"
@@ -263,7 +263,7 @@ def spelled(texts: pa.Array) -> pa.Array:
 
 
 def written(text: str) -> bytes:
-    """JSON as it is, what is none as a text in JSON."""
+    """The bytes of a JSON text unchanged; any other text as a JSON string."""
     try:
         read(text.encode())
     except RecursionError:  # it is deep, and DuckDB has read it
@@ -276,7 +276,7 @@ def written(text: str) -> bytes:
 def check_json(documents: pa.Array) -> None:
     """Errors: Refused if one is nested too deeply, or is not JSON.
 
-    DuckDB's to_json writes only JSON; a text that was left as it came may be anything.
+    DuckDB's to_json writes only JSON; a text that is passed through may be anything.
     """
     blobs = Blobs(documents.cast(pa.binary()))
     for document in blobs:

@@ -129,9 +129,9 @@ class Lane:
 
 
 def compare(place: str, expected: dict[bytes, bytes], actual: dict[bytes, bytes]) -> None:
-    """Documents that are there are those that the collection says. Errors: Drifted.
+    """Check that the actual documents are the expected ones. Errors: Drifted.
 
-    One that was deleted, where nothing can be deleted, is marked so.
+    A connector that cannot delete has a deleted document marked as deleted.
     """
     for key in expected.keys() | actual.keys():
         wanted, stored = plain(expected.get(key)), plain(actual.get(key))

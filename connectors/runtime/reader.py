@@ -91,14 +91,14 @@ class SessionReader:
         return self._following.wait(ready, min(timeout_ms, WAIT_MS))
 
     def take(self) -> None:
-        """Read what has come, as far as it goes into one transaction."""
+        """Read available changes, at most as many as fit in one transaction."""
         while self._intent is None and min(self.uppers) > self._read and not self.is_full:
             self._take()
 
     def gather(self) -> Transaction | None:
-        """Read what has come, and cut the next transaction; None if there is none.
+        """Read available changes, and cut the next transaction; None if there is none.
 
-        One that was on its way when the session before ended is cut as it was.
+        A transaction that was in progress when the last session ended is cut as before.
         """
         if self._intent is not None:
             return self._intended(self._intent)

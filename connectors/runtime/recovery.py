@@ -39,7 +39,7 @@ class RecoveryLog:
         self._table = SmallTable(shards, name, DESCRIPTION)
 
     def open(self) -> StoredCheckpoints:
-        """Take the log over, if there is one; return what the sessions before have kept.
+        """Fence older sessions off the log, if there is one; return the stored checkpoints.
 
         Errors: TakenOver; Corrupt, Determinate, Indeterminate.
         """

@@ -79,8 +79,8 @@ class Status:
     """The status of a task.
 
     `state` is starting, waiting, backfilling, running, stalled, stopped, failed or done. `time`
-    is what the endpoint holds, of the bindings that do not stand still; `stalls` says which do,
-    and why.
+    is the time of the endpoint's contents, of the bindings that are not stalled; `stalls` has
+    the stalled bindings with their reasons.
     """
 
     task: str
@@ -228,7 +228,7 @@ class Runner:
     ) -> Iterator[Transaction]:
         """The transactions to commit, until stop is requested.
 
-        One without changes waits, so that time alone costs few commits.
+        One without changes is delayed, so that the passing of time costs few commits.
         """
         waiting: Transaction | None = None
         reading = session.reading

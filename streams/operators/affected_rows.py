@@ -72,7 +72,7 @@ def unchanged_rows(
 
 @dataclass(frozen=True, slots=True)
 class _Between:
-    """The gaps, whose each is, and the numbers of the touched rows at its ends, or NULL."""
+    """The gaps, the group of each, and the numbers of the touched rows at its ends, or NULL."""
 
     gaps: Gaps
     owner: Ints

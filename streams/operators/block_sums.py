@@ -79,9 +79,9 @@ def _of_one_key(keys: Sequence[pa.Array], places: Ints, kernel: Kernel) -> Flags
 
 
 def of_run(run: Run, numbers: int, of: object) -> BlockSums:
-    """The sums of so many numbers over a run. `of` says of what, for this run."""
-    sums = run.derived.get(of)
-    if not isinstance(sums, BlockSums):
+    """The cached sums of `numbers` numbers over a run; `of` is their key in the run's cache."""
+    found = run.derived.get(of)
+    if not isinstance(found, BlockSums):
         blocks = run.rows.num_rows // BLOCK
         state = np.zeros(blocks, np.int8)
         sums = BlockSums(np.zeros((numbers, blocks), np.int64), state)
@@ -91,7 +91,7 @@ def of_run(run: Run, numbers: int, of: object) -> BlockSums:
 
 @dataclass(frozen=True, slots=True)
 class CutRanges:
-    """Ranges of rows as blocks and as what is left at their ends, each with whose it is."""
+    """Ranges of rows split into whole blocks and the rest at their ends, with their ranges."""
 
     block: Ints
     of_block: Ints

@@ -53,7 +53,7 @@ def compute(
 ) -> Computed:
     """The values of the expressions over these rows, whose columns have these DuckDB types.
 
-    Empty when there is nothing to gain, and when some row fails.
+    Empty if sharing saves nothing, or if an expression fails for some row.
     """
     if len(expressions) < 2 or not 0 < rows.num_rows * len(expressions) <= LARGEST:  # noqa: PLR2004
         return {}

@@ -32,12 +32,12 @@ def _uncounted(node: NodeId, rows_in: int, rows_out: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A worker's means: where run files lie, its DuckDB, how new files are named.
+    """A worker's resources: the directory of run files, its DuckDB, and names for new files.
 
-    `cache` holds the runs that are open; one a worker process is enough for all dataflows.
-    `watch` is entered around the work for each node, for profiles: its
-    own, and what is done on the sender's side to make its input. `count` is called with the
-    rows that came to a node that worked, and those that came out.
+    `cache` holds the open runs; one cache a worker process serves all dataflows. `watch` is
+    entered around the work for each node, for profiles: the node's own work, and the work of
+    the sender that prepares its input. `count` is called with the numbers of input and output
+    rows of a node that was stepped.
     """
 
     directory: Path
@@ -63,7 +63,7 @@ class Context:
         )
 
     def of_task(self, merge_factor: int | None = None) -> "Context":
-        """The same context for a new task, whose runs go to files of its own."""
+        """The same context for a new task, which writes its runs to separate files."""
         factor = self.merge_factor if merge_factor is None else merge_factor
         return replace(self, shared=SharedFile(), merge_factor=factor)
 

@@ -152,7 +152,7 @@ def due(dataflow: Dataflow, runs: RunsByOperator, upper: int) -> frozenset[int]:
 
 
 def next_due(dataflow: Dataflow, runs: RunsByOperator) -> int | None:
-    """The next time at which a bucket with these runs changes by itself; None for never."""
+    """The time of the next pending update in a bucket with these runs; None for none."""
     return min(_pending(dataflow, runs).values(), default=None)
 
 
@@ -267,7 +267,7 @@ class _Level:
         return sum(part.num_rows for batch in parts for part in batch)
 
     def _is_awake(self, number: NodeId, runs: RunsByOperator) -> bool:
-        """Whether a node has anything to do: something came, is born, or is due."""
+        """Whether a node has work: input, the first step, or pending updates that are due."""
         if number in self.ports or self._is_born(number):
             return True
         if not isinstance(self.scope.dataflow.nodes[number], Temporal):

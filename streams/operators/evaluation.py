@@ -46,8 +46,8 @@ def evaluate(
 ) -> EvaluationResults:
     """The results of the pairs [start, end); pair numbers in the rows are relative to `start`.
 
-    Where DuckDB raises, the pairs are halved until the one that fails stands alone: one bad
-    group costs no other group its result.
+    Where DuckDB raises, the pairs are bisected until the failing one is alone: a group that
+    fails does not affect the results of others.
     """
     rows, negative = contents.at(start, end)
     numbers = rows.column("p")

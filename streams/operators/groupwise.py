@@ -48,7 +48,7 @@ def step(
     output_types: Sequence[str],
     scope: EngineCall,
 ) -> NodeOutput:
-    """The changes of what the groups come to, the errors, and the new runs.
+    """The changes of the groups' results, the errors, and the new runs.
 
     Args:
         node: the operator.

@@ -217,7 +217,7 @@ class IterativeGroups:
 
 
 def time_before(interval: Interval) -> int:
-    """The time of what was there before the interval: at birth, when nothing was, its first."""
+    """The time just before the interval; in the first step the first time of the interval."""
     return int(interval.lower) - (not interval.as_of)
 
 
@@ -349,7 +349,7 @@ class IterativeJoin:
 
 
 def _settled(batches: Batches, types: Sequence[str], kernel: Kernel) -> pa.RecordBatch:
-    """What has come, without what cancels: it would be kept, and met by all that comes later.
+    """The input without updates that cancel: these would be stored and read by later steps.
 
     So a filter that lets a count pass as long as it is small says the same thing at each
     iteration, by a retraction and an insertion.

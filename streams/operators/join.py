@@ -220,7 +220,7 @@ def matches(
 def _of_equal_keys(
     left: JoinSide, right: JoinSide, left_places: Ints, right_places: Ints
 ) -> tuple[Ints, Ints]:
-    """The pairs whose keys are equal, and not their hashes alone."""
+    """The pairs whose keys are equal, not only their hashes."""
     if is_exact(left.forms) and is_exact(right.forms):
         return left_places, right_places
     equal = np.ones(len(left_places), np.bool_)

@@ -98,7 +98,7 @@ Arriving = dict[NodeId, dict[str, list[pa.RecordBatch]]]
 
 @dataclass(slots=True)
 class _Turning:
-    """A loop at work.
+    """The state of a running loop.
 
     Behind the body's nodes are one that gathers errors, and one for each binding that looks
     whether it has settled.
@@ -146,7 +146,7 @@ class _Turning:
         return self.node.limit + self.node.fails
 
     def begin(self, ports: Ports) -> None:
-        """The inputs' updates are there from the first iteration on."""
+        """Add the updates of the inputs, at the first iteration."""
         body = self.node.body
         for number, source in enumerate(body.nodes):
             if isinstance(source, Source) and str(source.index) in ports:

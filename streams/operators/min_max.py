@@ -208,8 +208,8 @@ class ExtremeSearch:
 def extreme(of: AffectedValues, before: pa.Array, search: ExtremeSearch) -> ExtremeValues:
     """The min (or max) at every moment, given the one last emitted for each group.
 
-    As long as the value last emitted is there, only better ones matter; all others need not
-    even be looked up.
+    While the last emitted value exists, only better values matter; the others are not looked
+    up.
     """
     moments, kernel = search.moments, search.kernel
     ranks, own = _ranks(of, before, search)
@@ -242,7 +242,7 @@ def _ranks(of: AffectedValues, before: pa.Array, search: ExtremeSearch) -> tuple
 
 
 def _lost(of: AffectedValues, own: Ints, search: ExtremeSearch) -> Flags:
-    """The groups whose last emitted value (the entries `own`) is not there at some moment."""
+    """The groups whose last emitted value (the entries `own`) is missing at some moment."""
     lost = np.zeros(len(search.moments.hashes), np.bool_)
     few = of.only(own)
     if len(few.diff) and few.diff.min() < 0:

@@ -42,7 +42,7 @@ class NodeMeter:
         return replace(context, watch=self.watch, count=self.count)
 
     def watch(self, node: NodeId) -> "NodeWatch":
-        """Return what adds the time between its entry and its exit to a node's."""
+        """Return a context manager that adds the time spent in it to the node's time."""
         return NodeWatch(self.micros, node)
 
     def count(self, node: NodeId, rows_in: int, rows_out: int) -> None:

@@ -123,7 +123,7 @@ def _joined(
 
 
 def _by_row(number: NodeId, ports: Ports, scope: EngineCall, computed: Computed) -> NodeOutput:
-    """Step a node without state, whose rows have nothing to do with each other."""
+    """Step a node without state, whose rows are independent of each other."""
     dataflow, kernel = scope.dataflow, scope.kernel
     node, output_types = dataflow.nodes[number], dataflow.types[number]
     types = output_types

@@ -71,9 +71,9 @@ class ChangedRows:
 
 @dataclass(frozen=True, slots=True)
 class UnchangedRows:
-    """Rows that no change touches: the group of each, as runs have them, their counts.
+    """Rows that no change touches: the group of each, the rows as in the runs, their counts.
 
-    Of those `apart` only the value that decides is asked for; they may be among others too.
+    Rows `apart` are read only for the value that they decide; other entries may have them too.
     """
 
     owner: Ints
@@ -88,8 +88,8 @@ class CandidateRows:
 
     Entries, changes and pairs are those of `group_contents.GroupContents`; `values` are the
     sort keys. The changes of entry i are those from `begin[i]` to `begin[i + 1]`. Entries that
-    are `apart` are known for what they decide (`running_extremes`), not as neighbours, and the
-    `steady` ones are there before the interval and at all times in it.
+    are `apart` are read for what they decide (`running_extremes`), not as neighbours, and the
+    `steady` ones exist before the interval and at all times in it.
     """
 
     pairs: GroupTimes

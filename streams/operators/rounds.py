@@ -32,7 +32,7 @@ def scheduled_levels(
 
 
 def inbox(packets: Iterable[Packet]) -> Inbox:
-    """Return the tables of packets by node and port, in the order in which they came."""
+    """Return the tables of packets by node and port, in order of arrival."""
     tables: Inbox = {}
     for packet in packets:
         tables.setdefault((packet.node, packet.port), []).append(packet.table)

@@ -141,7 +141,7 @@ def _followed(old: Ints, changes: Ints, moments: InterestingTimes) -> tuple[Ints
 def _state(
     moments: InterestingTimes, old: Ints, last: Ints, shape: pa.Schema
 ) -> pa.RecordBatch:
-    """The rows of state whose counts are others than before. One of zeros is not live."""
+    """The rows of state whose counts have changed. A row with only zeros is not live."""
     moved = np.flatnonzero((old != last).any(axis=0))
     at, counts = pa.array(moved), last[:, moved]
     columns = [pa.array(moments.hashes[moved]), *(key.take(at) for key in moments.keys)]

@@ -117,8 +117,8 @@ def _event_times(rows: pa.RecordBatch) -> Ints:
 
 
 def _stands(stored: keyed.Found, rows: pa.RecordBatch, owner: Ints) -> Flags:
-    """Whether the event time of each winner is no less than that of what its key has."""
-    stored_times = stored.rows_or_null(_EVENT_TIME).fill_null(_EARLIEST)
+    """Whether the event time of each winner is at least that of its key's current row."""
+    known = stored.rows_or_null(_EVENT_TIME).fill_null(_EARLIEST)
     times = _event_times(rows)
     in_order = (times[1:] >= times[:-1]) | (owner[1:] != owner[:-1])
     assert in_order.all(), "an update came late in the midst of an interval"
@@ -141,9 +141,9 @@ def _winners(node: Upsert, rows: pa.RecordBatch, owner: Ints) -> Ints:
 def _same(
     columns: Sequence[pa.Array], kinds: Ints, previous: Ints, current: Ints, kernel: Kernel
 ) -> Flags:
-    """Whether a key has after each winner what it had before; `previous` is -1 for nothing.
+    """Whether each winner leaves its key's value unchanged; `previous` is -1 for no value.
 
-    Column by column, of the rows that are equal so far: most differ in one of the first.
+    Columns are compared in order, only for rows that are equal so far: most differ early.
     """
     equal = np.flatnonzero((previous >= 0) & (kinds[previous] == kinds[current]))
     for column in columns:

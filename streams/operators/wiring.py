@@ -55,7 +55,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """A plan made ready: the edges out of each node, and the shapes of the Reduces.
+    """A plan prepared for execution: the edges out of each node, and the shapes of the Reduces.
 
     `settled` says of each node whether its updates never cancel each other; `presummed` has
     the Linears whose rows go to one Reduce alone, which may be given their sums.
@@ -152,7 +152,7 @@ def _settled(dataflow: Dataflow) -> tuple[bool, ...]:
 def _ports(  # noqa: C901, PLR0911, PLR0912 - one case for each kind of node
     node: Node, dataflow: Dataflow
 ) -> list[tuple[NodeId, str, tuple[int, ...] | None]]:
-    """The ports of a node: what each reads and by which columns that is spread."""
+    """The ports of a node: the columns of each, and those by which it is partitioned."""
     match node:
         case Source() | Constant():
             return []

@@ -1,4 +1,4 @@
-"""`slackwater torture`: hours of bad luck in a minute, and every answer checked."""
+"""`slackwater torture`: many faults in a short time, with every answer checked."""
 
 import logging
 import time

@@ -1,7 +1,7 @@
 """The end of a run: an independent reader reads every collection to its last update.
 
-A process that died with a write capability holds upper back until its lease is over, so time
-has to pass first: `wait` makes it pass, one record at a time.
+A process that died with a write capability holds upper back until its lease expires, so the
+log's clock must advance first: `wait` advances it, one record at a time.
 """
 
 from collections.abc import Callable, Sequence

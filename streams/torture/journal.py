@@ -1,8 +1,8 @@
-"""An actor's journal: what it was about to write, what it was answered, what it read.
+"""An actor's journal: the writes it attempted, the answers it received, and the rows it read.
 
-An entry is noted before or after the fact it tells of, never in the middle, so the entries of
-an actor that was killed are the truth as far as they go. A row is (writer, number): no two
-writes insert the same one.
+An entry is written before or after the event that it records, never during it, so the entries
+of a killed actor are correct, though maybe incomplete. A row is (writer, number): no two writes
+insert the same one.
 """
 
 import json

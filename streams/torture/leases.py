@@ -1,10 +1,10 @@
-"""Checks whether a lease was honoured, by the log's clock alone.
+"""Checks whether a lease was honoured, using only the log's clock.
 
     renewed between `before` and `after`      what the holder had folded around the command
     it ends between before + lease and after + lease
 
-So a refusal is wrong while the log's clock is short of before + lease, and an exercise is wrong
-once the clock had passed after + lease before it was sent.
+So a refusal is wrong while the log's clock is below before + lease, and a use of the lease is
+wrong if the clock had passed after + lease before it was sent.
 """
 
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
 """Combines the journals of all actors, and reports entries that cannot be true. Pure.
 
-Each write counted, or it did not: its writer was told so, or the last contents hold its witness
-or do not. From the writes that counted follow the contents at every time and the changes in
-every interval; each read is compared with that.
+Each write either took effect or did not: its writer's outcome says so, or the presence of its
+witness row in the final contents. The effective writes determine the contents at every time and
+the changes in every interval; each read is compared with these.
 """
 
 from collections import Counter, defaultdict

@@ -1,8 +1,8 @@
 """Actors that read: snapshots at any held time, and listens resumed anywhere.
 
 A reader clones the shared read capability under a lease that outlasts it, so from then on every
-read at or beyond the clone's frontier has to succeed, whatever compaction does: a refusal is as
-wrong as a row too many.
+read at or beyond the clone's frontier must succeed, whatever compaction does: a refusal is as
+wrong as an extra row.
 """
 
 from dataclasses import dataclass

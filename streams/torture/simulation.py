@@ -1,10 +1,10 @@
 """The soak in memory, in one thread: a seed decides everything, so a seed reproduces it.
 
-Each actor has a client of its own, whose way to the broker is cut wherever it touches it. There
-another actor may take its turn, three deep at most, or the actor dies and comes back as another
-incarnation that knows nothing. Produces fail before, after and instead of being answered, come
-twice, in part, or late, even after their sender died. The broker's clock jumps in
-both directions, and each client's is hours off.
+Each actor has its own client, which is interrupted at each call to the broker. There another
+actor may run, at most three levels deep, or the actor dies and restarts as a new incarnation
+without state. Produce requests fail before or after they take effect, or instead of it; they
+are duplicated, partial, or late, even after their sender died. The broker's clock jumps in both
+directions, and each client's clock is hours off.
 """
 
 import uuid

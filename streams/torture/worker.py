@@ -1,6 +1,6 @@
 """Runs one or two actors as a process of their own, which can be killed at any moment.
 
-Everything is in its plan, and what happens is in its journal.
+Its plan has all its input; its journal records what happened.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Actors that write: under a capability that all share, and under ones of their own.
 
-Every write inserts its witness, and some rows; some earlier rows of the same writer, which are
-known to have counted, are retracted.
+Every write inserts its witness row and some other rows, and retracts some earlier rows of the
+same writer that are known to have been written.
 """
 
 from contextlib import suppress

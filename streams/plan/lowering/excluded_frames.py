@@ -1,10 +1,10 @@
 """Frames of ROWS without the peers of their row: EXCLUDE GROUP and EXCLUDE TIES.
 
-Such a frame needs two orders: the one in which rows are counted, where the whole row breaks
-ties (rule 39), and the query's, which says who are peers. So the frame becomes a list in the
-first order, each row of which has a sort key by the second one. What is left of it without the
-peers is given to the function as DuckDB has it for lists; an ORDER BY or DISTINCT in the call
-sorts it before, by a third key. It costs what the frame holds.
+Such a frame needs two orders: the order in which rows are counted, where the whole row breaks
+ties (rule 39), and the query's ORDER BY, which defines peers. So the frame becomes a list in
+the first order, each element of which has a sort key by the second. The list without the peers
+is the argument of DuckDB's list version of the function; an ORDER BY or DISTINCT in the call
+sorts it first, by a third key. The cost is that of the rows of the frame.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """Prepares the body of a Loop: separates the parts that do not change between iterations.
 
 Subtrees without a variable are the same in every iteration: they are computed outside, once and
-by as many tasks as there are, and the loop reads them. Joins that judge pairs become a join and
-a filter, since a pair belongs to the later iteration of its two rows.
+by all tasks in parallel, and the loop reads them. A join with residual predicates becomes a
+join and a filter, since a pair belongs to the later iteration of its two rows.
 
-A row that grows in number by each iteration would leave 64 bits behind long before a limit
-ends the loop. So where nothing bounds the counts of a binding they are watched.
+The multiplicity of a row that grows with each iteration would exceed 64 bits long before a
+limit ends the loop. So multiplicities of a binding are checked unless the plan bounds them.
 """
 
 from dataclasses import dataclass, field, replace

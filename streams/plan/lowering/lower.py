@@ -1,15 +1,15 @@
 """Lowers the logical plan to stages: where each operator runs, and where data is exchanged.
 
-Equal subtrees become one node. A node's *placement* is its level and, if its rows are spread
-by a hash, which columns were hashed; several columns stand for one where a join made them
-equal. An operator that needs its rows together by a key stays on its inputs' level if they
-are so already; else it starts a new level, and the edges to it are exchanges.
+Equal subtrees become one node. A node's *placement* is its level and, if its rows are
+partitioned by a hash, the hashed columns; columns that a join made equal are interchangeable.
+An operator that needs its rows co-located by a key stays on its inputs' level if they already
+are; otherwise it starts a new level, and the edges to it are exchanges.
 
-Together by a key means: hashed by some of a group's keys (in any order: rows of a group then
-share a bucket), or, for a join, hashed on both sides by the same pairs of keys in the same
+Co-located by a key means: hashed by some of a group's keys (in any order: the rows of a group
+then share a bucket), or, for a join, hashed on both sides by the same pairs of keys in the same
 order. A side that comes from a lower level is hashed by all keys in the join's order, so the
-other side may stay only if it was hashed by just these. To be hashed by no columns at all, as
-what has one row is, means to lie in one bucket.
+other side may stay only if it was hashed by exactly these. Rows that are hashed by no columns,
+such as a single row, are in one bucket.
 """
 
 from collections.abc import Mapping, Sequence

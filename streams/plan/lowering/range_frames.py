@@ -1,12 +1,12 @@
 """RANGE frames: which values a row's frame contains, and from which rows it is visible.
 
-The bounds of a frame are the row's value x less (or plus) constants: a value y is seen from x
-iff it is between them, so x is seen from the y that are as far on the other side. Of a sum with
-months that is not quite so: 31 March less a month is 28 February, and 28 February plus a month
-is 28 March. There what may be seen is taken a few days wider, which costs a few rows.
+The bounds of a frame are the row's value x minus (or plus) constants: a value y is in the frame
+of x iff it is between them, so x is in the frames of the y that are as far on the other side.
+With months that is not exact: 31 March minus a month is 28 February, and 28 February plus a
+month is 28 March. So with months the range is a few days wider, which costs a few rows.
 
-In DuckDB a bound that is no value of the order's type is an error of the partition. Bounds that
-only we ask for are then taken for the end of the order.
+In DuckDB a bound that is not a value of the order's type is an error of the partition. A bound
+that the query does not contain, but this module computes, is then the end of the order.
 """
 
 import re

@@ -1,8 +1,8 @@
 """Running frames: from the first row of the partition to the current one, or its last peer.
 
-A change alters rows from its own on, so only these are computed again. What lies before them is
-a few numbers, which add up row by row: how many rows there are, how many values, and their sum;
-or one row, which has the greatest or the least value or is the first.
+A change affects the changed row and the rows behind it, so only these are recomputed. The rows
+before them are represented by sums: the numbers of rows and of values, and the sum of values;
+or by one row, which has the greatest or least value or is the first.
 """
 
 import re

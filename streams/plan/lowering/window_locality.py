@@ -1,12 +1,13 @@
 """How far window calls look, and so whether a change affects only neighbouring rows.
 
-lag, lead and a frame of ROWS between constant offsets see so many rows before and behind their
-own, one of GROUPS so many groups of peers, one of RANGE what differs by so much. That is known
-when the plan is made; so only what lies that near to a change need be computed again. It holds
-where all calls order the rows alike, where no call can fail but by a bound of RANGE (an error
-is one of the whole partition) and where the value of a frame does not depend on how it was
-added up (sums of floats do, in DuckDB). Frames that begin with the partition and end with the
-row are felt by all rows behind a change, and by no others (`running`).
+lag, lead and a ROWS frame between constant offsets read a fixed number of rows before and
+behind their own, a GROUPS frame a fixed number of groups of peers, a RANGE frame the values
+within a fixed distance. The plan has these bounds, so only rows within them of a change are
+recomputed. That requires that all calls order the rows alike, that no call can fail except by a
+bound of RANGE (an error is one of the whole partition), and that the value of a frame does not
+depend on the order of summation (sums of floats do, in DuckDB). A change in frames from the
+beginning of the partition to the current row affects all rows behind it, and no others
+(`running_frames`).
 """
 
 import re

@@ -1,11 +1,11 @@
 """Turn every Product into a tree of joins.
 
-Predicates of the form `a = b`, with the two sides from different inputs, become keys; what
-else is left becomes a Filter, as early as its columns are there if it cannot fail, and at the
-end if it can. The order is the query's, except that an input waits until a key connects it:
-so no cross product arises where the query has none. Where nothing connects an input, every
-pair of rows matches, and the predicates judge the pairs as they are made. A constant row joins
-by being written into the other side. Leaves behind: no Product.
+Predicates of the form `a = b`, with the two sides from different inputs, become keys; the other
+predicates become a Filter, as soon as its columns are available if it cannot fail, and at the
+end if it can. The order is the query's, except that an input is joined only when a key connects
+it: so no cross product is added to the query. If nothing connects an input, every pair of rows
+matches, and the predicates are evaluated as the pairs are made. A constant row is joined by
+adding its values to the other side. Leaves behind: no Product.
 """
 
 from dataclasses import dataclass, replace

@@ -1,13 +1,13 @@
 """Give equal groups equal bits (rules 23, 35).
 
 -0.0 equals 0.0, every NaN every other, and an interval of 30 days one of a month, but their
-bits differ, and so do their hashes. Where rows that are equal become one (the keys of Group,
-the rows of Distinct
-and of set operations, the arguments of min and max) the one that is shown must not depend on
-which came first: such a column is replaced by one representative of each class. (`joins`
-compares representatives too, but its rows stay as they are.) Equal intervals print apart, so
-a key of intervals is shown as it came: of the equal ones the least by its text. So are the
-values that an aggregate of DuckDB's shows: it gets the rows in an order that parts them.
+bits differ, and so do their hashes. Where equal rows are merged (the keys of Group, the rows of
+Distinct and of set operations, the arguments of min and max) the result must not depend on
+which row came first: such a column is replaced by one representative of each class.
+(`binary_joins` compares representatives too, but its rows are unchanged.) Equal intervals print
+differently, so a key of intervals has one of its original values: of the equal ones the least
+by its text. The same holds for values in the result of a general aggregate: its rows are
+ordered so that equal values with different bits are distinguished.
 """
 
 from dataclasses import replace

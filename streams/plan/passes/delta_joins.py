@@ -1,19 +1,20 @@
 """Make a Product a delta join where that saves state.
 
-A tree of joins keeps its inputs and every intermediate result; a delta join keeps the inputs
-alone, but each by every set of columns by which a path finds it (`plan.paths`). Where inputs
-refer to keys no intermediate result has more rows than the largest input, and to keep that one
-by several keys would cost more. So a Product becomes a delta join if
+A tree of joins stores its inputs and every intermediate result; a delta join stores only the
+inputs, but each by every set of columns by which a path looks it up (`analyses.delta_paths`).
+If inputs refer to keys, no intermediate result has more rows than the largest input, and
+storing that input by several keys would cost more. So a Product becomes a delta join if
 
     - some intermediate result has no key that bounds it: neither what is joined so far nor the
       next input is unique in the columns that connect the two (`plan.analyses.keys`); and
-    - of no collection more copies are kept than the tree of joins would keep of it; or as many
-      more as there are intermediate results for which not even a guess at keys (`estimates`)
-      gives a bound. Each may then cost a copy of an input, and saves what has no bound.
+    - it stores no more copies of a collection than the tree of joins would; or at most as many
+      more as there are intermediate results for which not even guessed keys
+      (`analyses.cardinality`) give a bound. Each of these may cost a copy of an input, and
+      saves a result without a bound.
 
-What it costs is time: a change makes all combinations with the inputs before on its path,
-though the last one may leave none of them. Relies on `order`: joins in the order of the inputs
-are those that it would take. Leaves behind: Products that `joins` is to make trees of.
+The price is time: a change produces all combinations with the earlier inputs of its path, even
+if the last input then matches none. Relies on `join_order`: the inputs are in the order in
+which they would be joined. Leaves behind: Products that `binary_joins` makes trees of.
 """
 
 from collections import Counter

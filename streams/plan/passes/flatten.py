@@ -1,10 +1,10 @@
 """Make one Product of products that are inputs of products.
 
-`a JOIN b ... JOIN c ...` binds as a product in a product; the joins may then be taken in an
-order in which keys connect them. A choice of columns is no border either: it moves above, so
-that inputs which differ in what is read of them are equal, and `prune` brings it back. What the
-plan has several times stays an input of its own, to be joined once. Leaves behind: no other
-input of a Product is a Product, and none a pure choice of columns.
+`a JOIN b ... JOIN c ...` binds as a product in a product; in one Product the joins can be
+ordered so that keys connect them. A projection of columns is moved above the Product, so that
+inputs which differ only in the columns read are equal; `prune_columns` restores it. A subtree
+that the plan has several times stays one input, to be joined once. Leaves behind: no other
+input of a Product is a Product, and none is a projection of columns only.
 """
 
 from streams.plan.analyses.shared_subplans import repeated_subtrees

@@ -1,9 +1,9 @@
 """Separate constants that are computable from expressions that may fail.
 
 A closed expression (no column, no lambda variable) has one value or fails always. DuckDB
-tries each once; those that have a value become literals, spelled as they were. Then a date in
-a predicate is as harmless as a number, and what is left closed is known to fail: it stays an
-expression, and fails for each row that reaches it.
+evaluates each once; those that have a value become literals with their original spelling. Then
+a date in a predicate cannot fail, like a number, and the remaining closed expressions are known
+to fail: they stay expressions, and fail for each row that reaches them.
 """
 
 from collections.abc import Callable

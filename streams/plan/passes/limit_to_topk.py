@@ -1,9 +1,9 @@
-"""Take the first rows of a partition where a predicate lets no others through.
+"""Take the first rows of a partition where a predicate drops all others.
 
-`row_number() <= 3` above a window means that the window need not see the rest: it is then
-computed over three rows, and a search finds them (TopK). So it is where every call of the
-window has the value for a row that the rows before it decide. The predicate has nothing left
-to do then; and where the number is not read, as of a correlated LIMIT, `prune` drops it.
+With `row_number() <= 3` above a window, the window needs only the first three rows: it is
+computed over these, and a search finds them (TopK). That is correct if every call of the window
+depends only on the rows up to its own. The predicate is then redundant; and if the number is
+not read, as for a correlated LIMIT, `prune_columns` drops it.
 """
 
 from dataclasses import replace

@@ -1,8 +1,8 @@
 """Which predicates no row of NULLs can pass, and which joins that makes simpler.
 
 A predicate is *strict* in some columns if it is not true whenever these are all NULL. The list
-of what hands a NULL on is short on purpose: an outer join that stays one costs a little speed,
-one that is wrongly made an inner join costs rows.
+of functions that propagate NULL is short on purpose: an outer join that is not simplified costs
+some speed, one that is wrongly made an inner join loses rows.
 """
 
 from collections.abc import Sequence

@@ -1,11 +1,11 @@
 """Evaluate semijoins before the joins that they filter.
 
-A SEMI or ANTI join above a product whose predicates read one input alone says the same of that
-input's rows. Below, the product keeps state for fewer rows, and the match for narrower ones. It
-stays above where the product is guessed to have fewer rows than the input (`estimates`), and
-where others read the product too, which then would be there twice. What can fail is left alone:
-which rows it is asked for is not ours to change. Relies on `flatten`. Leaves behind: such
-matches as inputs of products.
+A SEMI or ANTI join above a product whose predicates read only one input can be applied to that
+input. Below the product, the product stores fewer rows, and the match narrower ones. It stays
+above if the product is estimated to have fewer rows than the input (`analyses.cardinality`),
+and if other operators read the product too, which would then exist twice. Predicates that can
+fail are not moved: the rows on which they are evaluated must not change. Relies on `flatten`.
+Leaves behind: such matches as inputs of products.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What subscribers were delivered, compared with what each view held at each time."""
+"""Compares what subscribers received with the contents of each view at each time."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

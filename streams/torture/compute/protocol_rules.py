@@ -1,7 +1,7 @@
 """The rules of the compute protocol as assertions over what is on its two topics.
 
-They read records as they were appended, of the live controller and of zombies, of copies and of
-what got lost; what counts is decided as readers decide it. A breach names its rule.
+They check all records as they were appended, also duplicates and those of fenced controllers;
+which records are valid is decided in the same way as by readers. A violation names its rule.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

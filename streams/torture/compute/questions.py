@@ -1,4 +1,4 @@
-"""Peeks that were asked, and whether their answers are those that there have to be."""
+"""Peeks that were sent, and checks that each answer is the expected one."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

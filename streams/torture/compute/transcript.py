@@ -1,6 +1,6 @@
-"""What controllers and replicas have said on the topics of an instance, and whether they may.
+"""Reads the records of controllers and replicas on an instance's topics, and checks the rules.
 
-The topics are read while they are written: their beginnings are deleted.
+The topics are read while they are written, because their oldest records are deleted.
 """
 
 import threading

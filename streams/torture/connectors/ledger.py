@@ -1,7 +1,7 @@
 """The ledger that is materialized: transfers between accounts and branches, with sums of 0.
 
-It writes two collections and remembers their contents at every time. An account of which
-nothing is left has no row, so rows go and come.
+It writes two collections and records their contents at every time. An account with a balance of
+zero has no row, so rows are inserted and deleted.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """One run: a task over the ledger, a fault, and the sessions that follow it.
 
-A run goes wrong if a look at the tables finds something, if a fault does not come about, or if
-a session ends otherwise than its fault says.
+A run fails if a check of the tables fails, if the fault does not occur, or if a session ends in
+another way than its fault implies.
 """
 
 import json

@@ -1,9 +1,9 @@
 """Checks the tables as one reader sees them at one moment.
 
-The table of checkpoints tells the reader up to which time each key is written. Then each table
-has to hold for each key what its collection had just before that time: nothing lost, nothing
-twice, and never less far than the reader has seen before. Where all keys stand at one time, the
-sum of each table is 0.
+The table of checkpoints says up to which time each key is written. Each table must have, for
+each key, the contents of its collection just before that time: no row lost, none twice, and no
+time earlier than the reader has seen before. If all keys are at one time, the sum of each table
+is 0.
 """
 
 import base64

@@ -1,1 +1,1 @@
-"""Hostile input against a running environment: what one client sends costs no other."""
+"""Hostile input to a running environment: input of one client must not affect others."""

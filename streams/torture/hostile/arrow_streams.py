@@ -1,4 +1,4 @@
-"""Arrow streams that lie: offsets beyond their data, wrong types, bombs, odd batches. Pure.
+"""Malformed Arrow streams: offsets beyond their data, wrong types, bombs, odd batches. Pure.
 
 The rows are those of `COLUMNS`: a text and a number. An inline stream has them beside `time`
 and `diff`; a chunk has them in the struct `data`, and `error`.

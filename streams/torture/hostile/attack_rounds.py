@@ -1,8 +1,8 @@
 """Rounds of hostile input, and a check after each that others are unharmed.
 
-A round sends a handful of inputs, then asks three things: does every process still live, does
-the honest client get right answers from its collection and from its view, and does it get them
-in time. The attacker has collections, sources and views of its own, whose state is its affair.
+A round sends a few inputs, then checks that every process still runs, that the honest client
+gets correct answers from its collection and from its view, and that it gets them in time. The
+attacker has its own collections, sources and views, whose state is not checked.
 """
 
 import time

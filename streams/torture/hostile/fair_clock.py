@@ -1,9 +1,9 @@
-"""A clock for deadlines that stops while other processes take the machine.
+"""A clock for deadlines that stops while other processes use the machine.
 
-What is late on a machine that other programs have loaded thirty times over says nothing of us;
-what is late although the machine was ours is a defect, also when we have loaded it ourselves.
-So the processes of the run, this one and its descendants, are set apart from others.
-Where the kernel does not count the time of processes (`/proc`) the clock goes as any other.
+An answer that is late because other programs overload the machine is not a defect; one that is
+late although only this run used the machine is, also if the run itself caused the load. So the
+processes of the run, this one and its descendants, are distinguished from others. Where the
+kernel does not report the processor time of processes (`/proc`) it is an ordinary clock.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Bytes and texts that are almost right. Pure: the seeded `Random` decides."""
+"""Bytes and texts that are almost valid. Pure: the seeded `Random` decides."""
 
 from collections.abc import Callable, Sequence
 from random import Random

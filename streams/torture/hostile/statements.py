@@ -1,4 +1,4 @@
-"""SQL and JSON that are almost right. Pure. They name only the attacker's own objects."""
+"""SQL and JSON that are almost valid. Pure. They name only the attacker's own objects."""
 
 import json
 from collections.abc import Sequence
