@@ -16,9 +16,9 @@ the end of a range.
 Rows with a NULL in a key, unless it is `null_equal`, in the point or in the start match nothing
 and are not kept, and neither are rows of an empty range.
 
-State: either side's rows in order (`trace.ordered`). Cost: O(changes + pairs that come or go),
-and a search of O(log n) places of each run for each change. Where both sides change at many
-times of the interval, a change on the left meets as many changes of its range.
+State: either side's rows in order (`trace.arrange.ordered`). Cost: O(changes + pairs that come
+or go), and a search of O(log n) places of each run for each change. Where both sides change at
+many times of the interval, a change on the left meets as many changes of its range.
 """
 
 from collections.abc import Iterator, Sequence

@@ -8,7 +8,8 @@ multiplicity at that time.
     rows of pair (g, t) = { row of g, count(row, t) times }
     count(row, t)       = its count before the interval + its changes up to t
 
-State: the rows of each group (`trace.multiset`). Cost: O(rows of the changed groups * times).
+State: the rows of each group (`trace.arrange.multiset`). Cost: O(rows of the changed groups *
+times).
 """
 
 from collections.abc import Iterator, Sequence

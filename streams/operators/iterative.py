@@ -19,10 +19,11 @@ arrives.
 
 Changes that arrive together and cancel are removed before an operator stores them.
 
-State: of each input, (row, iteration) -> difference, by the operator's key (`trace.multiset`).
-Cost: IterativeJoin, that of a join; iterations without changes cost nothing. IterativeGroups,
-twice what the operator costs for all rows of the keys that are visited, at each iteration at
-which they are; DISTINCT, whose keys are its rows, only adds up counts.
+State: of each input, (row, iteration) -> difference, by the operator's key
+(`trace.arrange.multiset`). Cost: IterativeJoin, that of a join; iterations without changes cost
+nothing. IterativeGroups, twice what the operator costs for all rows of the keys that are
+visited, at each iteration at which they are; DISTINCT, whose keys are its rows, only adds up
+counts.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

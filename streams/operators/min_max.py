@@ -1,6 +1,6 @@
 """min and max under retraction, and DISTINCT aggregates, from a thin arrangement.
 
-For each argument the operator keeps (key, value) -> count, ordered (`trace.ordered`). A
+For each argument the operator keeps (key, value) -> count, ordered (`trace.arrange.ordered`). A
 change touches some (key, value) pairs; all others, the *core*, are as they were. At a time t
 of the interval, for min (max is its mirror image):
 

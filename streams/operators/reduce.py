@@ -13,7 +13,7 @@ equals the emitted one, bit for bit, on every replica (rule 23).
 A key with a negative row count is an error at that time, and so is an aggregate that does not
 fit its type. Without keys there is always one row, from the as_of on (rule 42).
 
-State: one row a key with its totals (`trace.keyed`), and one thin arrangement for each
+State: one row a key with its totals (`trace.arrange.keyed`), and one thin arrangement for each
 argument of min, max and DISTINCT (`operators.min_max`) and of `operators.quantiles`.
 Cost: O(changes), and a search in the state for each key that changed.
 """

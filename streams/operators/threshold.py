@@ -13,8 +13,8 @@ value changes.
 
 A negative count is an error for as long as it is negative, and counts as zero.
 
-State: for each row its counts (`trace.keyed`). Cost: O(changes), and a search in the state for
-each row that changed.
+State: for each row its counts (`trace.arrange.keyed`). Cost: O(changes), and a search in the
+state for each row that changed.
 """
 
 from collections.abc import Callable, Mapping, Sequence

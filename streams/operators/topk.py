@@ -1,8 +1,8 @@
 """Top-k: of each group's rows in order, those at [offset, upto), at every time.
 
-The state holds each group's rows in order (`trace.ordered`, by DuckDB's sort key of the row). A
-change touches some rows; all others, the *core*, are unchanged. The rows that can be among the
-first `upto` rows at a time t of the interval are
+The state holds each group's rows in order (`trace.arrange.ordered`, by DuckDB's sort key of the
+row). A change touches some rows; all others, the *core*, are unchanged. The rows that can be
+among the first `upto` rows at a time t of the interval are
 
     the touched rows that exist at t,  and  the first `upto` rows of the core
 

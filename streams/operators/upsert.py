@@ -12,7 +12,7 @@ below that of its key's row is dropped. Its time is not its event time, because 
 such updates are at the lower of an interval.
 
 State: for each key its row or its error, and its event time if the node is dated
-(`trace.keyed`). Cost: O(changes), and a search in the state for each key that changed.
+(`trace.arrange.keyed`). Cost: O(changes), and a search in the state for each key that changed.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,15 @@
 """The logical plan: relational operators over typed rows, as an immutable tree.
 
-Every node is a function from multisets to a multiset; none knows of time, partitions or
-state. A node's columns are positions with names that serve people only. Trees are compared
-by value, so equal subtrees mean equal collections and are computed once (`lower`).
+Every node is a function from multisets to a multiset, independent of time, partitions and
+state. A node's columns are positions; their names are only for display. Trees are compared by
+value, so equal subtrees mean equal collections and are computed once (`lower`).
 
-Binding makes all nodes but Join and DeltaJoin. Product, any number of inputs with predicates
-over their concatenated rows, is what FROM means; the passes `deltas` and `joins` make of each
-a DeltaJoin or a tree of Join, which is what we can maintain. Match stands for the joins whose
-answer depends on what did *not* match; `plan.matches` says how they are maintained. A Loop is
-a border: passes optimise what it repeats for itself (`passes`), and see a collection.
+Binding creates all nodes except Join and DeltaJoin. A Product, any number of inputs with
+predicates over their concatenated rows, represents FROM; the passes `delta_joins` and
+`binary_joins` turn each into a DeltaJoin or a tree of Join, which can be maintained. Match
+represents the joins whose result depends on rows *without* a match; `lowering.outer_joins` says
+how they are maintained. A Loop is a boundary: passes optimise its body separately (`passes`),
+and outside treat it as a collection.
 """
 
 from collections.abc import Callable

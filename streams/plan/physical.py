@@ -9,15 +9,14 @@ refer to nodes before it.
 are DuckDB SQL over `c0 .. cn` of the node's input, already bound and with explicit casts.
 
 **Levels** place the exchanges. Level 0 runs where the imports are read, without any
-partitioning. A node at level k >= 1 runs on bucket b of `buckets`, in round k. An edge
-from a lower level to a higher one is an exchange: by the hash of the consumer's key where it
-has one, otherwise the updates stay with the bucket of the task that made them. An edge inside
-a level is a plain call: the planner made sure that the data already lie where the key wants
-them.
+partitioning. A node at level k >= 1 runs on bucket b of `buckets`, in round k. An edge from a
+lower level to a higher one is an exchange: by the hash of the consumer's key where it has one,
+otherwise the updates stay in the bucket of the task that produced them. An edge inside a level
+is a plain call: the planner ensures that the rows are already partitioned by the key.
 
 **Errors** are not in the columns. A row whose expression fails becomes an update of the
-dataflow's error collection with the row's time and diff, whichever node it fails in, and goes
-straight to the output; errors of the imports do so too.
+dataflow's error collection with the row's time and diff, in whichever node it fails, and is
+sent directly to the output, as are errors of the imports.
 """
 
 from dataclasses import dataclass

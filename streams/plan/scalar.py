@@ -1,10 +1,10 @@
 """Scalar expressions: what a bound query computes from one row.
 
-A few kinds of node stand for all that DuckDB can compute, because we never evaluate: we move
-expressions between operators, and DuckDB runs them. So each carries its exact type, and its
-rendering in SQL binds again to the same function with the same types (literals are typed,
-casts explicit). Columns are positions in the input's row; inside a lambda its own variables
-are parameters, and columns still mean the row's.
+A few kinds of node represent all expressions of DuckDB, because the planner never evaluates
+them: it moves expressions between operators, and DuckDB runs them. So each has its exact type,
+and its SQL binds again to the same function with the same types (literals are typed, casts
+explicit). Columns are positions in the input's row; inside a lambda its variables are
+parameters, and columns are still those of the row.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,7 +2,7 @@
 
 SQL names columns `c0 .. cn` and is fully parenthesised. A label names columns as the query
 did, without quotes, and leaves out what DuckDB added to literals; it is part of an error's
-identity, so it depends on the expression alone.
+identity, so it depends only on the expression.
 """
 
 import re

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 class Span:
     """The reach of a row's outputs by value, as for a RANGE frame.
 
-    Each but the last are two texts of SQL over `c0 .. cn`: sort keys by the query's order, with
-    an empty text behind it, of the first and of the last value that
+    Each field but the last has two SQL texts over `c0 .. cn`: the sort keys, by the query's
+    order with an empty text after it, of the first and of the last value that
 
-        sees     the row sees
-        seen     may see the row
-        needed   one that sees the row may see
+        sees     is in the frame of the row
+        seen     may have the row in its frame
+        needed   may be in the frame of a row that has this row in its frame
 
-    `fails` is whether DuckDB raises for the row, because a bound is no value of the type.
+    `fails` is the SQL text of whether DuckDB raises for the row, because a bound is not a value
+    of the type.
     """
 
     sees: tuple[str, str]

@@ -1,8 +1,8 @@
 """Compares dates with timestamps as dates where the timestamp is a midnight.
 
 `d < DATE '1994-01-01' + INTERVAL 1 YEAR` binds as a comparison of timestamps, and the cast of a
-date fails outside their range. DuckDB's optimizer compares dates there, so that it never fails
-and DuckDB's answer is that of dates; ours says the same before it asks what can fail.
+date fails outside their range. DuckDB's optimizer compares dates there, which cannot fail, so
+DuckDB's result is that of dates. This pass does the same, before the analysis of failures.
 """
 
 from collections.abc import Callable

@@ -1,18 +1,19 @@
 """Put the inputs of every Product into the order in which to join them.
 
-A join of n inputs is maintained as n - 1 joins one after the other, each of which keeps what
-the one before made. The order is the one whose largest such intermediate result is guessed to
-be smallest, then whose second largest is, and so on; among equals the query's (`estimates`
-says how we guess). An input that nothing connects to what is joined already waits until nothing
-else is left: no cross product arises where the query has none. What is one row does not begin.
+A join of n inputs is maintained as n - 1 joins in sequence, each of which stores the result of
+the previous one. The chosen order has the smallest estimate of its largest intermediate result,
+then of the second largest, and so on; among equals it is the query's (`analyses.cardinality`
+has the estimates). An input that no key connects to the inputs joined so far comes last: no
+cross product is added to the query. A single row is never the first input.
 
-An input that refers to another's key is guessed to be the larger one of the two. What is more
-than columns and filters of a collection joins last: it is there some exchanges later; and
-beside a subquery that was unnested the others stand twice in the plan, to be computed once.
+An input that refers to another's key is estimated as the larger one of the two. An input that
+is more than columns and filters of a collection is joined last: it is available some exchanges
+later; and for a decorrelated subquery the other inputs occur twice in the plan, so they are
+computed once.
 
-Up to `EVERY_ORDER` inputs the best order is found among all; of more, the best of those that
-begin anywhere and go on with what makes the least. Leaves behind: products as they were, with
-inputs in the order in which `joins` takes them.
+Up to `EVERY_ORDER` inputs all orders are compared; with more, only those that begin with any
+input and continue with the one that gives the smallest result. Leaves behind: the same
+products, with inputs in the order in which `binary_joins` joins them.
 
 Source: P. G. Selinger et al., Access path selection in a relational database management system,
 SIGMOD 1979, section 5 (the best order ends with the best order of one input less).

@@ -1,9 +1,9 @@
 """Replaces UNION columns by their carrier structs (`streams.trace.kernel.unions`).
 
-Below this, rows, keys, orders and aggregates are those of structs. An expression that reads
-such a column makes the union of it, and the struct again if a union is its value. So DuckDB
-sees unions inside of expressions alone. An `=` of two unions that a row must pass becomes one
-of structs, which a join may take for its key.
+After this pass, rows, keys, orders and aggregates use the structs. An expression that reads
+such a column converts it to the union, and its result back to the struct if that is a union. So
+DuckDB has unions only inside of expressions. A predicate `=` between two unions becomes one
+between structs, which can be a join key.
 """
 
 from collections.abc import Sequence

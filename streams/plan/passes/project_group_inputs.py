@@ -1,8 +1,8 @@
 """Compute the arguments of group operators as columns.
 
 Leaves behind: the keys, arguments and orders of every Group, Window and TopK are columns of its
-input, each computed once however often it is used, or constants; every Group has an aggregate,
-for one that computes nothing is a Distinct.
+input, each computed once for all its uses, or constants; every Group has an aggregate, since a
+Group without one becomes a Distinct.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,10 @@
 """Drop every column that is not read, as early as possible.
 
-Narrow rows are cheap to move and to keep, and an expression or a scalar subquery that nothing
-reads must not fail (rule 38). Leaves behind: every operator's input has just the columns the
-operator needs and its own output needs, except where all of them make up the row's identity
-(Distinct, set operations, the keys of Group). What the plan has several times keeps in every
-copy what any reader needs, so that the copies stay equal.
+Narrow rows are cheap to send and to store, and an expression or a scalar subquery that nothing
+reads must not fail (rule 38). Leaves behind: every operator's input has only the columns that
+the operator and its output need, except where all columns make up the row's identity (Distinct,
+set operations, the keys of Group). A subtree that occurs several times keeps in every copy the
+columns that any reader needs, so that the copies stay equal.
 """
 
 from collections.abc import Sequence

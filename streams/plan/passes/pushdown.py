@@ -2,11 +2,11 @@
 
 Leaves behind: no Filter over a Product; no outer join of which only the pairs are read; a
 predicate of one input of a Product lies in that input, unless it can fail (then it waits until
-the join has removed the rows it may not see).
-A key that all parts of an OR share joins, and what they ask of one input is asked of it before.
-Across Group and Distinct moves only what sees the same value below as above: a float or an
-interval may be represented by another value of its group. Into a side of an outer join moves
-only what concerns that side's rows alone, matched or not.
+the join has removed the rows it may not see). A key equality in all parts of an OR becomes a
+join key, and their conditions on one input become a filter of that input. A predicate moves
+below a Group or Distinct only if it has the same value there: a float or an interval may be
+represented by another value of its group. A predicate moves into a side of an outer join only
+if it concerns that side's rows alone, matched or not.
 
 A temporal predicate ends the life of rows, so it bounds the state of operators above it
 (`analyses.temporal`). If it can fail it stays, and its total form is pushed down. It applies to

@@ -2,7 +2,7 @@
 
 Removes a Distinct over rows that are distinct already, and a Group by a key, where each group
 is one row and its aggregates are expressions over that row. Only keys that an operator enforces
-count (`plan.analyses.keys`): the removed operator would have caught duplicates and negative
+count (`plan.analyses.keys`): the removed operator would have detected duplicates and negative
 counts. Relies on `canonical`: a column that has a representative is no key here. Leaves behind:
 no Distinct, and no Group of such aggregates, over a key.
 """

@@ -1,10 +1,10 @@
 """Read a collection once where a product joins it with itself on its key.
 
-Equal keys mean the same row, so the second reading adds nothing but its filters. Generated
-queries are full of these. Only keys that an operator enforces count (`plan.analyses.keys`).
-Expressions that can fail are left alone: the rows they are evaluated for may not change. Relies
-on `flatten`: a reading is a Get, or a Filter of one. Leaves behind: no two readings in a
-Product that are equated by a key.
+Equal keys mean the same row, so the second read of the collection adds only its filters.
+Generated queries often have such joins. Only keys that an operator enforces count
+(`plan.analyses.keys`). Expressions that can fail are not changed: the rows on which they are
+evaluated must stay the same. Relies on `flatten`: a read is a Get, or a Filter of one. Leaves
+behind: no two reads in a Product that are equated by a key.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,9 @@
 """Finds the first rows of groups in a sorted arrangement, from a lower bound on (rule 37).
 
-The arrangement is that of `trace.ordered`, whose runs here have the columns of a row between
-the value that orders it and its multiplicity. Cost: O(log n) places of each run for each group,
-and what is read from there until the rows wanted are found, whatever the group's size.
+The arrangement is that of `trace.arrange.ordered`, whose runs here have the columns of a row
+between the value that orders it and its multiplicity. Cost: O(log n) places of each run for
+each group, and what is read from there until the rows wanted are found, whatever the group's
+size.
 """
 
 from collections.abc import Sequence

@@ -50,7 +50,7 @@ SHARED_FILE = 1 << 18
 RunName = list[str | int]
 """A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows.
 
-What is pending has its next time behind these (`trace.pending`).
+What is pending has its next time behind these (`trace.arrange.pending`).
 """
 
 _LARGE = 1 << 12
