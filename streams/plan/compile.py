@@ -264,7 +264,7 @@ def _bind(
 def _described(
     node: ir.Relational, relations: Mapping[CollectionId, Relation]
 ) -> ir.Relational:
-    """The plan with what the catalog knows of each collection's rows."""
+    """The plan with the catalog's facts about each collection's rows."""
     if isinstance(node, ir.Get):
         relation = relations[node.collection]
         return replace(
@@ -353,7 +353,7 @@ def _named_apart(columns: tuple[Column, ...]) -> tuple[Column, ...]:
 
 
 def _inner_types(dataflow: Dataflow) -> frozenset[str]:
-    """The types of what the nodes hand on; what a source has is the source's business."""
+    """The types of the columns that nodes output; those of sources are checked elsewhere."""
     return frozenset(
         type_
         for node, types in zip(dataflow.nodes, dataflow.types, strict=True)

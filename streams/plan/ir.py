@@ -437,7 +437,7 @@ def _named(names: tuple[str, ...], types: tuple[str, ...]) -> tuple[Column, ...]
 
 
 def children(node: Relational) -> tuple[Relational, ...]:
-    """The node's inputs in order; what a Loop repeats is its own."""
+    """The node's inputs in order; the body of a Loop is not among them."""
     match node:
         case Get() | Values() | Variable() | Loop():
             return ()

@@ -124,7 +124,7 @@ class Temporal:
 
 @dataclass(frozen=True, slots=True)
 class EmitOnClose:
-    """The input's rows once their windows have closed: each appears once and never goes.
+    """The input's rows once their windows have closed: each appears once, never retracted.
 
     The input is filtered by `mz_now() <` the end in column `end`, so a row leaves it at the end
     of its window, and appears in the output then. Windows that had ended by `born`, the first

@@ -96,7 +96,7 @@ def walk(scalar: Scalar) -> Iterator[Scalar]:
 
 
 def rewrite(scalar: Scalar, change: Callable[[Ref], Scalar]) -> Scalar:
-    """Replace every column by what `change` makes of it."""
+    """Replace every column by the result of `change`."""
     if isinstance(scalar, Ref):
         return change(scalar)
     if not isinstance(scalar, Call):
@@ -111,7 +111,7 @@ def shift(scalar: Scalar, by: int) -> Scalar:
 
 
 def remap(scalar: Scalar, positions: Mapping[int, int]) -> Scalar:
-    """The same expression over a row whose columns moved."""
+    """The same expression over a row with other column positions."""
     return rewrite(scalar, lambda ref: replace(ref, index=positions[ref.index]))
 
 

@@ -39,7 +39,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class RunningExtreme:
-    """The row that decides a running `max`, `min` or `first` value of a column, the `argument`.
+    """The row that determines a running `max`, `min` or `first` value of column `argument`.
 
     The first of those with the greatest value, or the least; NULLs decide nothing but what is
     first.

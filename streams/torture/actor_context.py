@@ -36,6 +36,6 @@ class ActorPlace:
         return self.rng.choice(self.targets)
 
     def note_if(self, wrong: Wrong | None) -> None:
-        """Note what is wrong, if something is."""
+        """Record a problem, if there is one."""
         if wrong is not None:
             self.journal.note(wrong)

@@ -48,7 +48,7 @@ def janitor(
     new_id: Callable[[], str],
     kernel: Kernel,
 ) -> Compactor:
-    """A compactor with a client of its own."""
+    """Return a compactor with its own client."""
     shards = seat.storage.shards
     worker = Worker(shards, kernel, new_id, limits=NARROW)
     collector = Collector(shards, records, now_ms, grace_ms=1_000)

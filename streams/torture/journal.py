@@ -118,7 +118,7 @@ class MemoryJournal:
 
 
 class FileJournal:
-    """Entries as lines of a file; what was handed to the kernel survives `kill -9`."""
+    """Entries as lines of a file; lines written to the kernel survive `kill -9`."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)

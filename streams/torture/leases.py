@@ -28,7 +28,7 @@ class Lease:
         self.before = self.after = self.clock()
 
     def clock(self) -> int:
-        """The log's clock, as far as it was folded."""
+        """The log's clock, up to the last folded record."""
         return self.storage.shards.group_state(self.group).clock_ms
 
     def renewed(self, sent_at: int) -> None:

@@ -93,7 +93,7 @@ class Compactor:
         self.seat.journal.note(Event(self.seat.name, "chunks reclaimed", len(freed)))
 
     def _note(self, done: RoundResult) -> None:
-        """Count what was done; say what cannot be."""
+        """Count the work done, and record impossible results."""
         who, journal = self.seat.name, self.seat.journal
         journal.note(Event(who, "compactions", len(done.compacted)))
         journal.note(Event(who, "compactions lost", len(done.lost)))

@@ -97,7 +97,7 @@ def judge(entries: Sequence[Entry]) -> Verdict:
 
 
 def contradiction(wrote: Wrote, *, counted: bool) -> str:
-    """A write that is there and should not be, or the other way round."""
+    """A write that exists and should not, or that is missing."""
     places = ", ".join(f"{s.collection} [{s.lower}, {s.upper})" for s in wrote.shares)
     said, is_there = ("counted", "not there") if counted else ("did not count", "there")
     return f"write {wrote.id} of {places}: told that it {said}, and it is {is_there}"

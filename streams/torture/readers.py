@@ -23,7 +23,7 @@ LEASE_MS = 24 * 3_600_000
 
 @dataclass(slots=True)
 class OpenSubscription:
-    """A subscription under way: what it was asked for, and what came last."""
+    """An open subscription: its parameters and its last delivery."""
 
     target: Target
     held: ReadCapability
@@ -95,7 +95,7 @@ class Reader:
         return int(self.seat.storage.shards.state(target.id).upper.time)
 
     def _take(self, now: OpenSubscription) -> None:
-        """One delivery, if there is one, noted as what it says."""
+        """Take one delivery, if there is one, and record it in the journal."""
         lower = int(now.subscription.upper.time)
         delivery = now.subscription.poll()
         if delivery is None:
@@ -122,7 +122,7 @@ class Reader:
             self.seat.journal.note(Followed(who, id_, lower, upper, now.below, updates))
 
     def _resume(self, now: OpenSubscription) -> None:
-        """Subscribe again, anywhere from the capability's frontier to what came last."""
+        """Subscribe again, between the capability's frontier and the last delivery."""
         now.subscription.cancel()
         lower = int(now.held.frontier.time)
         reached = int(now.subscription.upper.time) - 1
@@ -142,7 +142,7 @@ class Reader:
         return passed
 
     def _let_go(self, now: OpenSubscription) -> None:
-        """Let since pass what was delivered, as one does who has stored it."""
+        """Advance since past the delivered changes, like a reader that has stored them."""
         reached = int(now.subscription.upper.time) - 1
         if not now.snapshot and reached > int(now.held.frontier.time):
             now.held = self.seat.storage.downgrade(now.held, reached)

@@ -143,7 +143,7 @@ class Simulation:
             self.depth -= 1
 
     def _replace(self, player: RoleHolder) -> None:
-        """Another incarnation; what the dead one had under way may still surface."""
+        """Start another incarnation; requests in flight of the dead one may still land."""
         self.journal.note(Event(player.role, "kills"))
         self.ghosts.append(player.way)
         fresh = self._born(player.role)

@@ -81,7 +81,7 @@ class Soak:
         return Verdict({**self.figures, "laps": lap}, tuple(self.wrong))
 
     def lap(self, number: int, seconds: float) -> tuple[Verdict, list[Entry]]:
-        """One lap; what came out, and everything that was noted."""
+        """Run one lap; return its verdict and all journal entries."""
         place = self.directory / f"lap{number}"
         place.mkdir(parents=True)
         namespace = f"torture{number}"
@@ -141,7 +141,7 @@ class Soak:
             self.tell(self._passed())
 
     def _outage(self) -> None:
-        """The broker is gone for a while: in order, or killed."""
+        """Stop or kill the broker for a while."""
         if self.rng.random() < 0.5:  # noqa: PLR2004  either way
             self.broker.kill()
         else:

@@ -46,7 +46,7 @@ class Plan:
 
 
 def load(path: Path) -> Plan:
-    """A plan as it was saved."""
+    """Load a saved plan."""
     fields = json.loads(path.read_text())
     fields["roles"] = tuple(fields["roles"])
     fields["targets"] = tuple(
@@ -103,7 +103,7 @@ def actor(role: str, seat: ActorPlace, plan: Plan) -> Actor:
 
 
 def turn(seat: ActorPlace, actor: Actor) -> None:
-    """One step; what may not be is noted, what may fail is counted."""
+    """Run one step; record impossible results, count failures that may happen."""
     try:
         actor.step()
     except (Determinate, Indeterminate) as error:

@@ -170,7 +170,7 @@ class Writer:
 
 @dataclass(slots=True)
 class LeasedWriter:
-    """Writes under a leased capability of its own; passes it on, or lets it go or expire."""
+    """Writes under its own leased capability; transfers it, drops it or lets it expire."""
 
     seat: ActorPlace
     pen: UpdateMaker = field(init=False)

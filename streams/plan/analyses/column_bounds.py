@@ -80,7 +80,7 @@ def only_compares(node: Linear, types: tuple[str, ...]) -> bool:
 def _in_all_readers(
     dataflow: Dataflow, index: int, parse: Callable[[str, tuple[str, ...]], _Bound | None]
 ) -> tuple[_Bound, ...]:
-    """Return what each node that reads an import has among its predicates."""
+    """Return the predicates that all nodes that read an import have in common."""
     sources = [i for i, node in enumerate(dataflow.nodes) if node == Source(index)]
     bounds = [
         _of(node, dataflow.types[source], parse)

@@ -20,7 +20,7 @@ def factor(predicate: Scalar) -> tuple[Scalar, ...]:
 
 
 def implied_predicate(predicate: Scalar, places: frozenset[int]) -> Scalar | None:
-    """What a disjunction asks of the columns at `places` alone; None if it lets any pass.
+    """The predicate on the columns at `places` that a disjunction implies; None for none.
 
     It holds for every row for which the predicate does, and cannot fail.
     """

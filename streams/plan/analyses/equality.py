@@ -30,9 +30,9 @@ def least(value: Scalar) -> AggregateCall:
 
 
 def shows_values(call: AggregateCall) -> bool:
-    """Tell whether of a general aggregate's arguments the bits count, not their class alone.
+    """Tell whether a general aggregate depends on bits of its arguments, not just their class.
 
-    Of several distinct arguments nothing says which bits DuckDB keeps.
+    For several distinct arguments it is undefined which bits DuckDB keeps.
     """
     return call.function not in _COUNTED and not (call.distinct and call.more)
 

@@ -248,7 +248,7 @@ def _product(
 def _closed(
     places: Places, predicates: Sequence[Scalar], fixed: Places = frozenset()
 ) -> Places:
-    """The places, and the columns that they determine by what the predicates equate.
+    """The places, and the columns that they determine by the equalities of the predicates.
 
     The `fixed` ones are those of one row, so that their very bits are the same.
     """

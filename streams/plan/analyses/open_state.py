@@ -45,10 +45,10 @@ class Rows(IntEnum):
 
 
 def kept(node: Relational) -> tuple[str, ...]:
-    """Say for each operator that keeps rows for ever which it is, and how to bound it."""
-    messages: list[str] = []
-    _look(node, messages)
-    return tuple(dict.fromkeys(messages))
+    """Describe each operator that keeps rows for ever, with the way to bound its state."""
+    found: list[str] = []
+    _look(node, found)
+    return tuple(dict.fromkeys(found))
 
 
 def _look(node: Relational, messages: list[str]) -> Rows:
@@ -69,7 +69,7 @@ def _look(node: Relational, messages: list[str]) -> Rows:
 
 
 def _rows(node: Relational, states: Sequence[Rows]) -> Rows:
-    """What becomes of the rows of a node, from what becomes of those of its inputs."""
+    """How long the rows of a node are kept, given how long those of its inputs are."""
     match node:
         case Get():
             return Rows.STAY if node.monotone else Rows.UNKNOWN

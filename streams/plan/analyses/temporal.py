@@ -77,7 +77,7 @@ def before_end(end: Scalar) -> Scalar:
 def total(predicate: Scalar) -> Scalar | None:
     """A temporal conjunct that never fails and is true where this one is or fails.
 
-    So it may meet rows that the predicate may not see: it takes away no more than that does.
+    So it may be evaluated on rows on which the predicate may not: it drops no other rows.
     None if there is none.
     """
     if not isinstance(predicate, Call) or predicate.form is not Form.TEMPORAL:
@@ -96,7 +96,7 @@ def or_never(end: Scalar) -> Scalar:
 
 
 def equated_conjuncts(predicate: Scalar, predicates: Sequence[Scalar]) -> Iterator[Scalar]:
-    """A temporal conjunct of what equalities among the predicates say is the same.
+    """The temporal conjuncts that follow from equalities among the predicates.
 
     Shape: each side of an equality in the place of the other, one equality at a time.
     """

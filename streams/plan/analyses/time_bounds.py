@@ -62,14 +62,14 @@ def microseconds(interval: Scalar) -> int | None:
 
 
 def later(time: Scalar, micros: int) -> Scalar:
-    """A time so many microseconds later."""
+    """The expression for a time `micros` microseconds later."""
     if not micros:
         return time
     return Call(Form.INFIX, "+", (time, _interval(micros)), time.type)
 
 
 def rounded_up(time: Scalar, micros: int) -> Scalar:
-    """A time that is later by at most so many microseconds, and equal for many."""
+    """An expression at most `micros` microseconds later, equal for many times."""
     cut = Call(Form.FUNCTION, "time_bucket", (_interval(micros), time), time.type)
     return later(cut, micros)
 

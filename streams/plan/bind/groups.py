@@ -345,7 +345,7 @@ def _kind(call: AggregateCall, written: str) -> AggregateCall:
 
 
 def _refuse_enum(function: str, argument: Scalar) -> None:
-    """Inside of a value an ENUM travels as its text, whose order is another one."""
+    """Refuse an ENUM inside of a value: it is stored as text, which has another order."""
     if contains(argument.type, "ENUM") and not is_enum(argument.type):
         hint = "cast it to VARCHAR; the order is then the alphabet's"
         raise Refusal(f"{function} of {argument.type}", hint).raised()

@@ -79,7 +79,7 @@ def _joined(
 
 
 def _turned(left: Relational, right: Relational, scalars: tuple[Scalar, ...]) -> Relational:
-    """A RIGHT join: LEFT from the other side, and the columns put back."""
+    """A RIGHT join as a LEFT join with the sides swapped, and the columns in order."""
     ours, theirs = len(columns(left)), len(columns(right))
     places = [*range(theirs, theirs + ours), *range(theirs)]
     # A row of both begins with right's columns now.
@@ -90,7 +90,7 @@ def _turned(left: Relational, right: Relational, scalars: tuple[Scalar, ...]) ->
 def output_columns(
     node: Relational, record: Record, left: Relational, right: Relational
 ) -> Relational:
-    """The columns that a join of these sides hands on."""
+    """The output columns of a join of these sides."""
     width, total = len(columns(left)), len(columns(node))
     ours = projection(record, "left_projection_map") or tuple(range(width))
     if not isinstance(node, Match) or node.kind in PAIRED:

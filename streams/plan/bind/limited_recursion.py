@@ -67,7 +67,7 @@ def _over(source: Relational, rows: Relational) -> Relational:
 
 
 def _ended(loop: Loop, source: Relational, count: int) -> Loop:
-    """The loop that goes on while fewer rows than these lie below the LIMIT."""
+    """The loop that continues while fewer rows than these are below the LIMIT."""
     variables = [
         Variable(loop.loop, place, name, columns(value))
         for place, (name, value) in enumerate(zip(loop.names, loop.values, strict=True))
@@ -82,7 +82,7 @@ def _ended(loop: Loop, source: Relational, count: int) -> Loop:
 
 
 def _while(condition: Relational, before: Variable, value: Relational) -> Relational:
-    """The value while the condition has its row, and from then on what was there before."""
+    """The value while the condition has its row, afterwards the last value before."""
     changed = Union((_given(value, condition, before.loop), Negate(before)))
     return Union((before, _if(condition, changed)))
 

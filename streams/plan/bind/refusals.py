@@ -145,7 +145,7 @@ def _function(node: Record) -> set[str]:
 
 
 def _refuse_pseudo_column(node: Record, names: frozenset[str]) -> None:
-    """DuckDB numbers the rows of its own tables; ours have no such number."""
+    """Refuse row numbers of tables: only DuckDB's own tables have them."""
     if node.has("column_names"):
         name = (node.texts("column_names") or ("",))[-1].lower()
         if name == "rowid" and name not in names:

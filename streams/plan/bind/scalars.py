@@ -131,7 +131,7 @@ def _decimal(form: Form, name: str, arguments: tuple[Scalar, ...], type_: str) -
 
 
 def _without_null(scalar: Scalar) -> Scalar:
-    """The list, in which a NULL has failed: it fails for its own row alone."""
+    """The list, with an error for each NULL element: it fails only for its own row."""
     type_ = scalar.type.removesuffix("[]")
     element = Parameter("element@v", type_)
     text = Literal("'a list holds NULL'", "VARCHAR", "'a list holds NULL'")

@@ -59,7 +59,7 @@ class _Plan:
     notes: Mapping[NodeId, str] = field(default_factory=dict)
 
     def text(self, number: NodeId) -> str:
-        """The operator's description, behind what is noted of it."""
+        """The note on the operator, followed by its description."""
         note = self.notes.get(number)
         described = operator(self.dataflow, self.names, number)
         return described if note is None else f"{note}: {described}"
@@ -115,7 +115,7 @@ def draw(
 def _plans(
     dataflow: Dataflow, names: Mapping[CollectionId, str], notes: Mapping[NodeId, str]
 ) -> Iterator[_Plan]:
-    """The whole, and then what each of its loops repeats."""
+    """The plan, and then the body of each of its loops."""
     last = len(dataflow.nodes) - 1
     yield _Plan("", heading(dataflow), dataflow, names, {last: ""}, notes)
     for number, node in enumerate(dataflow.nodes):

@@ -43,7 +43,7 @@ class LoopBody:
 
 
 def split(loop: Loop) -> LoopBody:
-    """Take a loop apart into what is computed once and what is repeated."""
+    """Split a loop into the parts that are computed once and those that are repeated."""
     cutter = _Cutter()
     values = tuple(cutter.cut(_bounded(_simple(value))) for value in loop.values)
     imports = [Import(_input(number), columns(node)) for node, number in cutter.inputs.items()]

@@ -61,7 +61,7 @@ _DISTINCTIONS = ("IS DISTINCT FROM", "IS NOT DISTINCT FROM")
 
 
 def expand(node: Match) -> Relational:
-    """The plan that maintains a Match, without any Match of its own."""
+    """The plan that maintains a Match; it has no Match itself."""
     if sought := nearest(node.predicates):
         return _nearest(node, sought, _pairing(node))
     return _expanded(node)
@@ -163,7 +163,7 @@ def _single(node: Match, pairing: "_Pairing") -> Relational:
 
 @dataclass(frozen=True, slots=True)
 class _Pairing:
-    """Two sides with their keys as columns, and what else a pair must satisfy."""
+    """Two sides with their keys as columns, and the residual predicates of a pair."""
 
     left: Relational
     right: Relational
@@ -255,7 +255,7 @@ def _nulls(own: tuple[Column, ...]) -> tuple[Scalar, ...]:
 
 
 def _is_never_null(scalar: Scalar) -> bool:
-    """Whether a predicate is true or false of every row; told by its form."""
+    """Whether a predicate is true or false, never NULL, for every row, by its form."""
     if not isinstance(scalar, Call):
         return False
     if scalar.form in {Form.AND, Form.OR, Form.NOT}:

@@ -28,7 +28,7 @@ def by_just(placement: Placement, keys: tuple[int, ...]) -> Placement:
 
 
 def after_projection(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
-    """The partitioning after a projection; None when a hashed column is gone."""
+    """The partitioning after a projection; None if a hashed column is dropped."""
     if slots is None:
         return None
     moved = tuple(

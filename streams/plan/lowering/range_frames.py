@@ -41,7 +41,7 @@ class FrameOffsets:
 
 
 def cannot_measure(value: Scalar, offsets: FrameOffsets) -> str:
-    """Why rows in reach cannot be told by their values; nothing if they can."""
+    """Why the rows in reach cannot be found by their values; empty if they can."""
     if not isinstance(value, Ref) or not _MEASURED.fullmatch(value.type):
         return f"RANGE over {value.type}"
     if any(_text(scalar) is None for scalar in offsets.before + offsets.behind):

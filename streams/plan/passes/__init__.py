@@ -42,7 +42,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 def optimise(node: Relational) -> Relational:
-    """Run every pass, also over what each Loop repeats, whose columns all stay."""
+    """Run every pass, also over the body of each Loop, which keeps all its columns."""
     node = _loops(node)
     for step in PASSES:
         node = step(node)

@@ -71,7 +71,7 @@ def _first(part: _Input) -> Side:
 
 
 def _constant_row(node: Relational) -> bool:
-    """Tell whether the node is one row whose values no input can change."""
+    """Tell whether the node is one row of constant values."""
     if isinstance(node, Project):
         return _constant_row(node.input)
     return isinstance(node, Values) and len(node.rows) == 1
@@ -95,7 +95,7 @@ def _with_constants(side: Side, part: _Input) -> Side:
 
 
 def _settle(side: Side, pending: list[Scalar]) -> Side:
-    """Apply what can be judged now; what can fail waits for the last join."""
+    """Apply the predicates whose columns exist; those that can fail wait for the last join."""
     ready = _ready(pending, frozenset(side.positions), temporal=True)
     return replace(side, node=_filtered(side.node, [side.moved(p) for p in ready]))
 

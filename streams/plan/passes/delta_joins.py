@@ -155,7 +155,7 @@ def _unbounded(node: DeltaJoin, unique: Unique) -> int:
 def _connected(
     node: DeltaJoin, connected: Sequence[Sequence[ColumnEquality]], joined: Sequence[int]
 ) -> Iterator[tuple[int, list[ColumnEquality]]]:
-    """The inputs that may be joined next, and what connects them."""
+    """The inputs that may be joined next, with the keys that connect them."""
     for number in range(len(node.inputs)):
         by = [equal for equal in connected[number] if equal.to in joined]
         if number not in joined and by:

@@ -99,7 +99,7 @@ class _Term:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A predicate: the inputs it reads, what it lets through, and what it equates."""
+    """A predicate: the inputs that it reads, its selectivity, and its equalities."""
 
     inputs: frozenset[int]
     kept: Decibels

@@ -48,7 +48,7 @@ _NOTHING = Literal("true", "BOOLEAN", "true")
 
 
 def prune(node: Relational) -> Relational:
-    """Drop unread columns below the root, whose columns all stay."""
+    """Drop unread columns below the root; the root keeps all its columns."""
     required: dict[Relational, set[int]] = {
         subtree: set() for subtree in repeated_subtrees(node)
     }

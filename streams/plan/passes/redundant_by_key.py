@@ -38,7 +38,7 @@ def unique(node: Relational) -> Relational:
 
 
 def _is_row(node: Group) -> bool:
-    """Whether each group is one row, whose aggregates we can say as expressions."""
+    """Whether each group is one row, and its aggregates can be written as expressions."""
     by = replace(node, calls=(), names=node.names[: len(node.keys)])
     keys = Project(node.input, by.keys, by.names)
     every = frozenset(range(len(node.keys)))

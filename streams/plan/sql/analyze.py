@@ -10,7 +10,7 @@ USAGE = "EXPLAIN ANALYZE [AS SVG] [MATERIALIZED VIEW] name"
 
 @dataclass(frozen=True, slots=True)
 class ExplainAnalyze:
-    """Show the plan of a running view with what each operator has done."""
+    """Show the plan of a running view with the work of each operator."""
 
     name: str
     picture: bool = False

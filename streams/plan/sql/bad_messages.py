@@ -40,7 +40,7 @@ LARGEST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class AlterErrors:
-    """Change what becomes of a source's bad messages; None: as it was."""
+    """Change the handling of a source's bad messages; None: unchanged."""
 
     name: str
     on_error: OnError | None

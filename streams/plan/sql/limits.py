@@ -23,7 +23,7 @@ _CLOSES = {TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE}
 
 
 def check_text(text: str) -> None:
-    """Errors: InvalidStatement when the text holds what cannot stand in a name or a string."""
+    """Errors: InvalidStatement for characters that no name or string can contain."""
     if "\0" in text:
         raise InvalidStatement(
             "the text holds a NUL character",

@@ -42,7 +42,7 @@ class CreateMaterialization:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Write no more, but keep what is needed to go on."""
+    """Stop writing, but keep the history that is needed to resume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class AddBindings:
 
 @dataclass(frozen=True, slots=True)
 class DropBindings:
-    """Keep some no longer; what the endpoint has of them stays."""
+    """Stop maintaining some bindings; their rows stay in the endpoint."""
 
     relations: tuple[str, ...]
 

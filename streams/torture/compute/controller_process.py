@@ -158,7 +158,7 @@ def poll(controller: Controller) -> None:
 
 
 def forward(open_: Mapping[str, Deliveries]) -> None:
-    """Say what subscribers are given, without end."""
+    """Write the intervals that subscribers receive, until the process ends."""
     while True:
         for uuid_, deliveries in list(open_.items()):
             with suppress(Empty):
@@ -170,7 +170,7 @@ def forward(open_: Mapping[str, Deliveries]) -> None:
 def carry_out(  # noqa: C901, PLR0912  one arm per kind
     controller: Controller, command: Command, open_: MutableMapping[str, Deliveries]
 ) -> None:
-    """Do what one command asks the controller for."""
+    """Execute one command on the controller."""
     match command:
         case CreateDataflow(flow):
             controller.create(flow)

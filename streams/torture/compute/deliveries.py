@@ -27,12 +27,12 @@ LOOKS = 3
 
 
 class WrongDelivery(SlackwaterError):
-    """What was delivered is not what it has to be."""
+    """A delivery differs from the expected one."""
 
 
 @dataclass(slots=True)
 class AskedSubscribe:
-    """A subscribe of a view, what it was delivered, and what became of it.
+    """A subscribe of a view, its deliveries and its outcome.
 
     `by` says who reads: `replicas`, `one replica`, or `a coordinator`, as that reads by itself.
     `is_killed` says that its controller was before it ended.
@@ -92,7 +92,7 @@ class AskedSubscribe:
         return changes, self._last(reached, is_ended=is_ended)
 
     def _last(self, reached: int, *, is_ended: bool) -> int:
-        """Return what was reached of the view. Errors: WrongDelivery for a wrong end."""
+        """Return the frontier that was reached. Errors: WrongDelivery for a wrong end."""
         until, is_left = self.subscribe.until, self.is_canceled or self.is_killed
         if is_ended and until is None:
             raise WrongDelivery("it ended, and the view goes on")
@@ -105,7 +105,7 @@ class AskedSubscribe:
     def _updates(
         self, batch: SubscribeBatch
     ) -> Iterator[tuple[tuple[tuple[object, ...], int], int]]:
-        """Yield row, time and diff of what lies in the interval. Errors: WrongDelivery."""
+        """Yield row, time and diff of each update in the interval. Errors: WrongDelivery."""
         types = [column.type for column in self.view.flow.columns]
         updates = answered_updates(batch.updates, batch.count, types)
         upper = min(end_of(batch.upper), self.subscribe.until or end_of(batch.upper))

@@ -40,7 +40,7 @@ KEYS = 12
 
 @dataclass(slots=True)
 class Question:
-    """A peek of a view, and what became of it.
+    """A peek of a view, and its outcome.
 
     `epoch` is that of its controller. `is_killed` says that this one was before it answered.
     """

@@ -141,7 +141,7 @@ class Torture:
             yield
 
     def _begin(self, epoch: int) -> None:
-        """A controller with what the definitions say."""
+        """Start a controller with the dataflows of the definitions."""
         self.controller = ControllerProcess(
             self.bootstrap,
             CreateInstance(NAMESPACE, BUCKETS),
@@ -231,7 +231,7 @@ class Torture:
         self._send(AllowCompaction(CollectionId(name), EMPTY))
 
     def _compact(self) -> None:
-        """Let the history of a view go before what open peeks read."""
+        """Allow compaction of a view up to the earliest time that is still to be read."""
         for view in self.objects.of_kind("view")[:1]:
             open_: list[int] = [
                 question.peek.time for question in self.questions.open(self.answers)
@@ -322,7 +322,7 @@ class Torture:
                     self.replicas.replace(name)
 
     def _kill_controller(self) -> None:
-        """`kill -9`; nobody waits for what it was asked, and its successor begins at once."""
+        """`kill -9` the controller: its requests are lost, its successor starts at once."""
         self.controller.kill()
         for question in self.questions.open(self.answers):
             question.is_killed = True

@@ -38,7 +38,7 @@ OWN = "a coordinator"
 
 @dataclass(slots=True)
 class Subscribers:
-    """All subscribes there were, by uuid. What controllers deliver is put into `delivered`."""
+    """All subscribes of the run, by uuid. Deliveries of controllers are in `delivered`."""
 
     rng: Random
     shards: Shards
@@ -47,7 +47,7 @@ class Subscribers:
     kernel: Kernel = field(default_factory=Kernel)
 
     def ask(self, view: Maintained, as_of: int, replicas: Sequence[str]) -> list[Command]:
-        """Subscribe to a view, and return what to send."""
+        """Subscribe to a view, and return the commands to send."""
         rng = self.rng
         if len(self.open()) >= MOST_SUBSCRIBERS:
             return []
@@ -79,25 +79,25 @@ class Subscribers:
         return [asked for asked in self.asked.values() if not asked.is_over]
 
     def acknowledge(self) -> list[Command]:
-        """Take what one has been delivered, and return what to send."""
-        open_ = [asked for asked in self.open() if asked.by != OWN and asked.delivered]
+        """Record a delivery, and return the commands to send."""
+        open_ = [each for each in self.open() if each.by != OWN and each.delivered]
         if not open_:
             return []
         taken = self.rng.choice(open_)
         return [AcknowledgeSubscribe(taken.subscribe.uuid, Timestamp(taken.reached))]
 
     def leave(self, asked: AskedSubscribe) -> list[Command]:
-        """Want no more, and return what to send."""
+        """Cancel a subscribe, and return the commands to send."""
         asked.is_canceled = True
         return [] if asked.by == OWN else [CancelSubscribe(asked.subscribe.uuid)]
 
     def lose(self) -> None:
-        """The controller is dead, and with it what it was asked for."""
+        """Mark the subscribes of a killed controller as lost."""
         for asked in self.open():
             asked.is_killed = asked.by != OWN
 
     def held(self, view: Maintained) -> Iterator[int]:
-        """Yield what is read of a view by those that are open."""
+        """Yield the times of a view that open subscribes still read."""
         for asked in self.open():
             if asked.view.name == view.name:
                 yield min(asked.subscribe.as_of, asked.reached - 1)
@@ -111,7 +111,7 @@ class Subscribers:
         ]
 
     def follow(self) -> None:
-        """Read for those that read by themselves what is there."""
+        """Read the available updates for subscribers that read shards themselves."""
         for asked in self.open():
             if asked.by == OWN:
                 try:

@@ -36,7 +36,7 @@ class Truth:
         self._connection.execute("CREATE TABLE history AS FROM every")
 
     def rows(self, view: Maintained, time: int, where: str = "true") -> Rows:
-        """The rows of a view at a time, those alone for which `where` is true."""
+        """The rows of a view at a time for which `where` is true."""
         text = f'{self._with(view)} SELECT * FROM "{view.name}" WHERE {where}'
         tuples = self._connection.execute(text, {"at": time}).fetchall()
         return Counter(tuples)
@@ -62,7 +62,7 @@ class Truth:
         return {(tuple(row), at): diff for *row, at, diff in rows}
 
     def _said(self, view: Maintained) -> pa.Table:
-        """All that the shard of a view says, which is asked for once: nothing goes on."""
+        """All updates of a view's shard, read once: nothing is written any more."""
         if view.name not in self._held:
             names = [column.name for column in view.flow.columns]
             self._held[view.name] = updates(self._shards, view.name, names)

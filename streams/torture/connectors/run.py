@@ -48,7 +48,7 @@ class Broker:
 
 @dataclass(slots=True)
 class Run:
-    """Runs, each in a place of its own; the seed decides their order and what each writes."""
+    """Runs, each with its own directory; the seed decides their order and their writes."""
 
     broker: Broker
     places: Places
@@ -61,7 +61,7 @@ class Run:
     """The events at which a connector's process was killed."""
 
     def run(self, seconds: float) -> Verdict:
-        """Scenarios for so long, but at least one; one that goes wrong is the last."""
+        """Run scenarios for the given time, at least one; stop after one that fails."""
         began, rng = time.monotonic(), Random(self.seed)  # noqa: S311 to be repeated
         for number, scenario in enumerate(self.order(rng)):
             passed = time.monotonic() - began

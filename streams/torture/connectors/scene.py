@@ -291,7 +291,7 @@ class Scene:
         return client
 
     def _watch(self, event: str) -> None:
-        """A look at the tables after what may have changed them."""
+        """Check the tables after an event that may have changed them."""
         if event in {"load", "loaded", "prepared", "opened", "acknowledged"}:
             return
         with self._lock:
@@ -326,7 +326,7 @@ def _is_refused_first(shim: Faulty) -> bool:
 
 
 def caused(error: BaseException | None, kind: type[Exception]) -> bool:
-    """Whether a failure came of one of this kind, on either side."""
+    """Whether a failure was caused by one of this kind, on either side."""
     return any(isinstance(cause, kind) for cause in causes(error))
 
 

@@ -59,7 +59,7 @@ class TableContents:
 
 @dataclass(slots=True)
 class TableReader:
-    """Compares what is seen with the ledger; remembers how far each key was."""
+    """Compares the tables with the ledger; remembers the time of each key."""
 
     ledger: Ledger
     before: Counter[tuple[str, str]] = field(default_factory=Counter)

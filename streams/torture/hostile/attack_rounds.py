@@ -71,7 +71,7 @@ class Assault:
         return Verdict(self._figures(), tuple(self.wrong))
 
     def round(self) -> None:
-        """Inputs, and what became of the honest client."""
+        """Send inputs, and record the problems of the honest client."""
         scene, number = self.scene, self.figures["rounds"]
         if self.rng.random() < REPLACED:
             self._noting(scene.replace)
@@ -117,7 +117,7 @@ class Assault:
             self._note(f"{type(error).__name__}: {error}")
 
     def _note(self, said: str) -> None:
-        """Note what is wrong, if something is."""
+        """Record a problem, if there is one."""
         if said:
             self.wrong.append(f"round {self.figures['rounds']}: {said}")
 

@@ -40,7 +40,7 @@ class Victim:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing can be written to it any more: what is sent there is refused."""
+        """Whether it accepts no more writes: all input to it is refused."""
         return self.write["frontier"] is None
 
 

@@ -135,7 +135,7 @@ class HonestView:
         self.published += MESSAGES
 
     def check(self) -> str:
-        """Wait until all messages are in the view; what is wrong, or empty."""
+        """Wait until all messages are in the view; return the problem, or an empty text."""
         deadline = self.now_s() + self.patience_s
         problem = "no answer"
         while self.now_s() < deadline:

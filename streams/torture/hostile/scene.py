@@ -94,7 +94,7 @@ class HostileScene:
         }
 
     def told(self) -> str:
-        """Wait until the subscription has told what the view has shown; what is wrong."""
+        """Wait until the subscription has delivered what the view has; return the problem."""
         return reached(self.sessions[-1], self.followed, self.view.published, self.view.as_of)
 
     def squatted(self) -> str:

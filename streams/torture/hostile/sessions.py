@@ -182,7 +182,7 @@ def names(client: Client) -> frozenset[str]:
 
 
 def complete(client: Client, view: str, least: int) -> str:
-    """Whether a view has seen so many messages; what is wrong or missing."""
+    """Return what is wrong or missing in a view of so many messages; empty for nothing."""
     (answer,) = client.run(f"SELECT n, total FROM {view}")
     said = wrong(answer.rows, 0)
     if said:

@@ -23,7 +23,7 @@ class SubscriptionState:
     _coming: list[Change] = field(default_factory=list)
 
     def hear(self, message: Message) -> str:
-        """Take a message; what is wrong, or empty."""
+        """Check a message; return the problem, or an empty text."""
         match message:
             case {"type": "rows", "rows": list(rows)}:
                 self._coming += [(time, diff, tuple(row)) for time, diff, *row in rows]
@@ -64,7 +64,7 @@ class SubscriptionState:
 
 
 def follows(session: Session, view: str, followed: SubscriptionState) -> Iterator[None]:
-    """A subscription that goes on as long as the session does."""
+    """A subscription that runs as long as the session."""
     for message in session.client.stream(f"SUBSCRIBE {view}"):
         session.problem = followed.hear(message)
         session.figures["subscribed states"] = followed.states
