@@ -177,10 +177,10 @@ class _Search:
         *,
         last: bool,
     ) -> Leading | None:
-        """The first rows in the gaps, or the last: `wanted` ones, behind those that feel.
+        """The first rows in the gaps, or the last: `wanted` ones behind the affected rows.
 
-        Where it is groups of peers that count, so many with all of theirs. The first peers
-        count though they may be those of the row at the end of the gap.
+        If groups of peers are counted, `wanted` whole groups. The first group counts even if
+        its rows are peers of the row at the end of the gap.
         """
         leading: list[Leading] = []
         ahead = _felt(felt, leading, len(wanted))
@@ -201,7 +201,7 @@ class _Search:
         return concatenate(leading)
 
     def _complete(self, some: Leading, ahead: FeltGaps, wanted: Ints, enough: Ints) -> Flags:
-        """Of each gap, whether nothing is left, or what is not wanted begins."""
+        """Whether all rows of each gap were read, or enough to have all wanted ones."""
         rows = np.bincount(some.which, minlength=len(wanted))
         if self.reach.peers:
             groups = self._groups(some, ahead)

@@ -72,10 +72,10 @@ def step(node: Asof, sides: JoinInputs) -> NodeOutput:
 
 
 def _moved(ranged: _Ranged, end: int, kernel: Kernel) -> _Ranged:
-    """The stretches by which the ranges of rows change at a time.
+    """The parts of ranges that change, for rows whose range changes at a time.
 
-    Of a row with the ends e1 < e2 < .., whose diffs are d1, d2, .., the stretch from e1 to e2
-    changes by d2 + d3 + ..; what comes and goes at once leaves nothing there.
+    For a row with the ends e1 < e2 < .., whose diffs are d1, d2, .., the part from e1 to e2
+    changes by d2 + d3 + ..; parts with a sum of 0 are left out.
     """
     side, size = ranged.side, ranged.side.rows.num_rows
     columns = [c for i, c in enumerate(side.rows.columns[:-1]) if i != end]

@@ -39,11 +39,11 @@ MOST_CELLS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class NeighbourhoodRows:
-    """Pieces: `moment` has the moment of each, `after` whether it is as from then on.
+    """Pieces: `moment` has the moment of each, `after` whether it has the rows from then on.
 
-    For each cell shown there are its piece, its candidate, how often that is there and whether
-    it is wanted. `before` are the numbers over the rows before each piece, and `deciding` the
-    candidates that decide extremes there, or -1: a row for each number or extreme.
+    For each shown cell there are its piece, its candidate (`entry`), the count of that and
+    whether it is wanted. `before` has the sums over the rows before each piece, and `deciding`
+    the candidates that determine extremes there, or -1: a row for each sum or extreme.
     """
 
     moment: Ints
@@ -58,7 +58,7 @@ class NeighbourhoodRows:
 
 @dataclass(frozen=True, slots=True)
 class _Segments:
-    """Stretches of a long array: where each begins and ends, and which an element is of."""
+    """Segments of an array: the start and end of each, and the segment of each element."""
 
     start: Ints
     end: Ints
@@ -89,7 +89,7 @@ def _segments(sizes: Ints) -> _Segments:
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Cells in segments, each with its candidate (ascending in a segment), and how they see.
+    """Cells in segments, each with its candidate (ascending in a segment), and their frames.
 
     `peers` are segments over the peers of each segment, whose cells begin at `first`; cell i
     is one of the peers `peer[i]`.
@@ -120,12 +120,12 @@ class _Cells:
         return self._valued(ranges.sees, low, high)
 
     def deciding(self, there: Flags) -> list[RunningRanks]:
-        """For each extreme what decides at each cell, of those there."""
+        """For each extreme the greatest rank so far at each cell, over the cells `there`."""
         which, entry = self.of.which, self.entry
         return [running_ranks(which, rank[entry], there) for rank in self.sight.extremes]
 
     def before(self, there: Flags, places: Ints) -> Ints:
-        """For each extreme the candidate that decides before each of these, or -1."""
+        """For each extreme the candidate that determines it before each place, or -1."""
         cells = [running.before(places) for running in self.deciding(there)]
         some = np.stack(cells) if cells else np.empty((0, len(places)), np.int64)
         return np.where(some < 0, -1, self.entry[some])
@@ -201,7 +201,7 @@ class _Blocks:
     before: Sums
 
     def choose(self, places: Ints) -> "_Blocks":
-        """These blocks alone."""
+        """Only these blocks."""
         begin = (np.cumsum(self.sizes) - self.sizes)[places]
         entry = self.entry[spans(begin, self.sizes[places])]
         return _Blocks(
@@ -223,7 +223,7 @@ class _Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Neighbourhoods:
-    """See the module. Groups that are `whole` are one neighbourhood."""
+    """Computes the pieces of all moments. Groups that are `whole` are one neighbourhood."""
 
     candidates: CandidateRows
     moments: InterestingTimes
@@ -259,7 +259,7 @@ class Neighbourhoods:
         return _Blocks(first, last, sizes, np.arange(len(self.candidates.owner)), self.before)
 
     def near(self, blocks: _Blocks) -> _Blocks:
-        """The blocks with those cells alone that are near to their changes."""
+        """The blocks with only the cells that are near to their changes."""
         cells = _cells(blocks.sizes, blocks.entry, self.sight)
         own = cells.of.which
         changed = np.zeros(len(cells.entry), np.bool_)
@@ -284,7 +284,7 @@ class Neighbourhoods:
         return _Blocks(blocks.first, blocks.last, sizes, cells.entry[affected], before)
 
     def _changed(self, blocks: _Blocks, cells: _Cells) -> Ints:
-        """The cells of what changes within its block."""
+        """The cells whose count changes within their block."""
         candidates, ends = self.candidates, [blocks.first[0], blocks.last[-1]]
         low, high = np.searchsorted(candidates.moment[self.by_moment], ends)
         mine = self.by_moment[low:high]

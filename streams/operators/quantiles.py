@@ -90,10 +90,10 @@ class QuantileSearch:
 
 @dataclass(frozen=True, slots=True)
 class _Anchored:
-    """Facts of each pair (a group and a time), and of each group's anchor.
+    """The numbers of each pair (a group and a time), and each group's anchor.
 
-    `lower` says which of the touched entries are below their group's anchor. Ranks count from
-    0 and `low` to `high` are wanted; only where there is an answer do they mean anything.
+    `lower` flags the touched entries below their group's anchor. Ranks count from 0; `low` to
+    `high` are wanted. They are defined only for pairs that are `answered`.
     """
 
     pairs: GroupTimes
@@ -200,7 +200,7 @@ def _running(start: Ints, change: Ints, moment: Ints, pairs: GroupTimes) -> Ints
 def _ranks(
     call: Aggregate, count: Ints
 ) -> "tuple[Ints, Ints, np.ndarray[tuple[int], np.dtype[np.float64]]]":
-    """The ranks between which the quantile of so many rows lies, and how far from the lower."""
+    """The ranks around the quantile of `count` rows, and its distance from the lower one."""
     share = Decimal(call.share)
     if call.function == INTERPOLATED:
         exact = (count - 1) * float(share)
@@ -219,8 +219,8 @@ class _Candidates:
     """Values among which the ranks are looked up: those of group g from `begin[g]` on.
 
     Within a group they ascend. A change i adds `weight[i]` to the count of value `place[i]` at
-    pair `pair[i]`; what was there before the interval comes with the group's first pair.
-    `outside` are the rows of each group's core that are below all of it that was read.
+    pair `pair[i]`; counts before the interval are changes at the group's first pair. `outside`
+    is the number of rows of each group's core below the part that was read.
     """
 
     values: pa.Array
@@ -258,7 +258,7 @@ def _candidates(of: AffectedValues, anchored: _Anchored, search: QuantileSearch)
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """Values of the core on one side of the anchors: whose, and how many of each."""
+    """Values of the core on one side of the anchors, with the group and count of each."""
 
     owner: Ints
     counts: Ints
@@ -269,7 +269,7 @@ class _Side:
 def _core(
     of: AffectedValues, anchored: _Anchored, search: QuantileSearch
 ) -> tuple[_Side, _Side]:
-    """The core as far below the anchors and, with them, above as any rank wanted may lie."""
+    """The core below the anchors, and from them on, as far as a wanted rank may be."""
     moments, kernel = search.state.moments, search.state.kernel
     groups = np.flatnonzero(anchored.anchor.is_valid().to_numpy(zero_copy_only=False))
     values = anchored.anchor.drop_null()
@@ -309,9 +309,9 @@ def _both(left: ordered.Entries, right: ordered.Entries) -> ordered.Entries:
 def _nth(
     among: _Candidates, anchored: _Anchored, questions: Ints, lows: int
 ) -> tuple[Ints, Ints]:
-    """For each pair asked for the place of the value at its rank, and the rank among equals.
+    """For each queried pair the place of the value at its rank, and the rank among equals.
 
-    The first `lows` of them are asked for their lower rank, the others for the higher one.
+    The first `lows` queries are for the lower rank of their pair, the others for the higher.
     """
     owner = anchored.pairs.owner
     rank = np.where(
@@ -339,7 +339,7 @@ def _nth(
 def _descend(
     node: Ints, value: Ints, weight: Ints, question: Flags, height: int
 ) -> tuple[Ints, Ints]:
-    """The value that each question finds, and what is left of its rank; aligned.
+    """The value that each query finds, and the rest of its rank; aligned.
 
     An item is a change of a value's count by its weight, or a question for the value at the
     rank that is its weight, given the changes of its node that come before it. Items come node

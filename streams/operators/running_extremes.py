@@ -60,9 +60,10 @@ def ranks(extreme: RunningExtreme, values: pa.Array, kernel: Kernel) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class RunningRanks:
-    """The greatest rank so far at each of some places, each stretch by itself.
+    """The greatest rank so far at each place, within each stretch of places.
 
-    `upto` has codes of stretch and rank, which ascend; `size` is beyond any rank.
+    `which` is the stretch of each place. `upto` is `which * size` + rank + 1, which ascends;
+    `size` is greater than any rank + 1.
     """
 
     which: Ints
@@ -70,19 +71,19 @@ class RunningRanks:
     size: int
 
     def reaching(self, places: Ints, rank: Ints) -> Ints:
-        """The first place of the same stretch, or of a later one, that decides as much."""
+        """The first place with at least this rank so far in the same or a later stretch."""
         wanted = self.which[places] * self.size + rank + 1
         return np.searchsorted(self.upto, wanted)
 
     def before(self, places: Ints) -> Ints:
-        """The first place of those that decide before each of these; -1 for none."""
+        """The place of the record before each of these places; -1 for none."""
         previous = np.maximum(places - 1, 0)
         code, own = self.upto[previous], self.which[places]
         is_decided = (places > 0) & (code > own * self.size)
         return np.where(is_decided, np.searchsorted(self.upto, code), -1)
 
     def at(self) -> Ints:
-        """The rank that decides at each place, or `NOTHING`."""
+        """The greatest rank so far at each place, or `NOTHING`."""
         result: Ints = self.upto - self.which * self.size - 1
         return result
 
@@ -120,7 +121,7 @@ def deciding_before(
 
 
 def _among(records: Leading, changed: ChangedRows, entries: Ints) -> Flags:
-    """Whether each of the records, which touched rows asked for, is one of these touched."""
+    """Whether each of the records, found for touched rows, is one of the touched `entries`."""
     touched = changed.touched
     own = touched.values.take(pa.array(touched.place[entries]))
     rank = order.ranks(pa.concat_arrays([own, records.rows.column("v")]))
@@ -132,9 +133,9 @@ def _among(records: Leading, changed: ChangedRows, entries: Ints) -> Flags:
 
 @dataclass(frozen=True, slots=True)
 class FeltGaps:
-    """The gaps that feel what changes before them.
+    """The gaps (`felt`) whose rows are affected by changes before them.
 
-    `first` is how many of a gap's rows do: the number among them of the first that does not.
+    `first` is the number of affected rows of each gap: the index of its first unaffected row.
     """
 
     felt: Flags
@@ -146,8 +147,8 @@ class Influence:
     """Changes, and the gaps between the touched rows (`affected_rows`).
 
     `owner` has the group of each gap, `begins` the gap that begins with each touched row, and
-    `steady` whether that is there all the time. `deciding` are, for each extreme, the steady
-    records before touched rows, by the number of these.
+    `steady` whether that row exists in the whole interval. `deciding` has, for each extreme,
+    the steady records before touched rows, by the number of the touched row.
     """
 
     extremes: Sequence[RunningExtreme]
@@ -159,7 +160,7 @@ class Influence:
     kernel: Kernel
 
     def felt(self, near: Sequence[Leading], ahead: Sequence[Leading]) -> FeltGaps:
-        """The gaps that feel a change, as far as the rows at hand tell.
+        """The gaps that a change affects, as far as the given rows show.
 
         Args:
             near: rows at the ends of gaps, by gap.
