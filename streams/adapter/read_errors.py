@@ -90,7 +90,7 @@ def refuse_nonsense(name: str) -> Iterator[None]:
 def unreadable(name: str, since: int | None, as_of: Timestamp | None) -> InvalidStatement:
     """The error of a read that no waiting will help."""
     if since is None:
-        return InvalidStatement(f"{name} cannot be read any more", "it was dropped")
+        return InvalidStatement(f"{name} can no longer be read", "it was dropped")
     return InvalidStatement(
         f"{name} cannot be read at {as_of}",
         f"its history before {since} has been compacted",

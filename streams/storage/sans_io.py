@@ -443,7 +443,7 @@ class CommandGenerators:
         """Drop a capability, or with it a collection. Errors: as `Storage.drop`."""
         id_ = capability.id
         if whole and CATALOG_ID.fullmatch(id_):
-            raise InvalidUsage(f"collection {id_} is the catalog's: drop it in SQL")
+            raise InvalidUsage(f"collection {id_} belongs to the catalog: drop it in SQL")
         collection = self.directory.find(id_)
         self.directory.check(Command.DROP, id_, collection)
         if phase_of(collection) is Phase.FORGOTTEN:

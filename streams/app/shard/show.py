@@ -80,8 +80,8 @@ def identity(facts: ShardFacts) -> list[tuple[str, str]]:
     kind = facts.description.kind if facts.description else "unknown"
     return [
         ("shard", f"{facts.id}, a {kind}, {facts.status}"),
-        ("since", time_text(facts.since, "dropped: it cannot be read any more")),
-        ("upper", time_text(facts.upper, "sealed: it cannot be written any more")),
+        ("since", time_text(facts.since, "dropped: it can no longer be read")),
+        ("upper", time_text(facts.upper, "sealed: it can no longer be written")),
     ]
 
 

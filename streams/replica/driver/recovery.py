@@ -120,7 +120,7 @@ class RecoveryThread:
             case Hydrate():
                 pass  # the imports do not exist yet: checked again when they move
             case Overtaken(as_of, since):
-                lost = f"an import cannot be read at {as_of} any more: its since is {since}"
+                lost = f"an import can no longer be read at {as_of}: its since is {since}"
                 self.scheduler.tell(flow, Failed(Failure(lost)))
 
     def _is_of_another_version(self, flow: Dataflow, view: Imports) -> bool:

@@ -67,7 +67,7 @@ class Indexes:
         tail = None if index is None else self._tails.get(index)
         contents = None if tail is None else tail.contents
         if contents is None or peek.time < contents.since:
-            raise InvalidUsage(f"index {index} cannot be read at {peek.time} any more")
+            raise InvalidUsage(f"index {index} can no longer be read at {peek.time}")
         if peek.lookup is None:
             return contents.everything()
         if peek.lookup.columns != contents.keys:

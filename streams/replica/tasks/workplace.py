@@ -92,7 +92,7 @@ class Shared:
 
     def bring(self, file: Path) -> None:
         """Every file is in the directory, or lost. Errors: FileNotFoundError."""
-        raise FileNotFoundError(f"run file {file.name} is not there any more")
+        raise FileNotFoundError(f"run file {file.name} no longer exists")
 
     def keep(self, names: Iterable[str]) -> None:
         """They are there."""
@@ -140,7 +140,7 @@ class DriverConnection:
         with self._lock:
             answer = self._answer(kind, name)
         if answer[:1] != _FOUND:
-            raise Indeterminate(f"the replica's driver has no {kind} {name} any more")
+            raise Indeterminate(f"the replica's driver no longer has {kind} {name}")
         return answer[1:]
 
     def _answer(self, kind: str, name: str) -> bytes:

@@ -305,7 +305,7 @@ class CrowdExecutor:
         """The offset to which a group is folded. Errors: Unread if the group has failed."""
         group = self._shards.following.groups.get(name)
         if group is None:
-            raise unread_error(f"group {name} is not followed any more")
+            raise unread_error(f"group {name} is no longer followed")
         return group.state.upto
 
 

@@ -121,7 +121,9 @@ class CommandHandlers:
     def _drop(self, command: Drop) -> Conversation[Outcome]:
         capability = command.capability
         if capability is None:
-            raise InvalidCapability(command.collection, "a drop presents one, none was given")
+            raise InvalidCapability(
+                command.collection, "expected a capability to drop, actual none"
+            )
         if capability.id != command.collection:
             raise InvalidCapability(
                 command.collection, f"it is one to collection {capability.id}"
@@ -159,7 +161,7 @@ class CommandHandlers:
         yield from ()
         capability = command.capability
         if not isinstance(capability, ReadCapability) or capability.frontier.is_empty:
-            raise InvalidCapability(capability.id, "it is not a read capability to anything")
+            raise InvalidCapability(capability.id, "it is not a read capability in use")
         collection = self.conversations.asking.readable(capability)
         as_of = capability.frontier.time
         after = command.after
@@ -189,7 +191,9 @@ def check_presented(command: Command) -> None:
     """
     for capability in presented_capabilities(command):
         if is_system(capability.name):
-            raise InvalidCapability(capability.id, f"{capability.name} is the system's own")
+            raise InvalidCapability(
+                capability.id, f"{capability.name} is reserved for the system"
+            )
 
 
 def presented_capabilities(command: Command) -> Sequence[Capability]:

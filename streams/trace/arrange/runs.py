@@ -78,7 +78,7 @@ class Run:
 
 def _lost(file: Path) -> None:
     """Errors: FileNotFoundError: no file is anywhere else."""
-    raise FileNotFoundError(f"run file {file} is not there")
+    raise FileNotFoundError(f"run file {file} does not exist")
 
 
 @dataclass(slots=True)

@@ -238,7 +238,7 @@ def test_a_subscription_of_a_dropped_object_fails(env, far) -> None:
     results += stream
     assert isinstance(results[-1], Failed)
     assert (results[-1].message, results[-1].detail) == (
-        "orders cannot be read any more",
+        "orders can no longer be read",
         "it was dropped",
     )
     assert Progress(EMPTY) not in results

@@ -184,7 +184,7 @@ def test_a_read_of_the_unmade_ends_when_it_is_dropped(env, unmade) -> None:
     env.rows("DROP MATERIALIZED VIEW totals")
     last = list(stream)[-1]
     assert isinstance(last, Failed)
-    assert (last.message, last.detail) == ("totals cannot be read any more", "it was dropped")
+    assert (last.message, last.detail) == ("totals can no longer be read", "it was dropped")
 
 
 @pytest.fixture

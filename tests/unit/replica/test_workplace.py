@@ -167,7 +167,7 @@ def test_what_has_ended_or_never_was_is_not_there(cluster: Cluster) -> None:
     place = workplace.of(cluster.place("one"))
     cluster.inputs.put_plan("p", "{}")
     assert place.plan("p") == "{}"
-    with pytest.raises(Indeterminate, match="no step gone any more"):
+    with pytest.raises(Indeterminate, match="no longer has step gone"):
         place.descriptor("gone")
     assert place.plan("p") == "{}", "the connection goes on"
 
