@@ -325,7 +325,7 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
                 ),
                 (
                     "KEY FORMAT JSON FORMAT JSON INCLUDE KEY",
-                    "KEY FORMAT JSON in a source of ENVELOPE NONE, which does not take keys",
+                    "KEY FORMAT JSON in a source of ENVELOPE NONE, which does not parse keys",
                 ),
                 (
                     "KEY FORMAT TEXT FORMAT JSON ENVELOPE UPSERT (KEY (a))",
