@@ -100,8 +100,8 @@ Arriving = dict[NodeId, dict[str, list[pa.RecordBatch]]]
 class _Turning:
     """The state of a running loop.
 
-    Behind the body's nodes are one that gathers errors, and one for each binding that looks
-    whether it has settled.
+    After the body's nodes there is one that collects errors, and one for each binding that
+    checks whether its value still changes.
     """
 
     node: Loop
@@ -275,7 +275,7 @@ class _Turning:
                 self._bind(place, iteration, rows)
 
     def _bind(self, place: int, iteration: int, rows: pa.RecordBatch) -> None:
-        """A binding's value changes."""
+        """Pass a change of a binding to the next iteration, or past the limit as an error."""
         if iteration > self.node.limit:
             self._arrive(iteration, self._failed + 1 + place, "in", rows)
             return
@@ -297,5 +297,5 @@ def _whole(types: tuple[str, ...]) -> PortInput:
 
 
 def _port(port: str) -> str:
-    """A Reduce is sent its input whole here; what it makes of it is made for each value."""
+    """A Reduce in a loop receives its whole input: it is summed for each value instead."""
     return "in" if port == "partial" else port

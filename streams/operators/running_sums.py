@@ -87,7 +87,7 @@ def _amounts(
     before: Sequence[Before],
     kernel: Kernel,
 ) -> Iterator[tuple[Sums, Ints]]:
-    """What blocks and rows of the entries' ranges of a run add, and whose each is."""
+    """The amounts of blocks and rows in the entries' ranges of a run, with their entries."""
     width = len(entries.keys)
     data = run.rows.columns[2 + width : -1]
     wanted = {prefix.argument for prefix in before if prefix.function != "rows"}
@@ -113,12 +113,12 @@ def _amounts(
 
 
 def _columns(before: Sequence[Before]) -> int:
-    """The number of columns of the numbers."""
+    """The number of columns of the sums."""
     return sum(2 if number.function == "sum" else 1 for number in before)
 
 
 def _pieces(low: Ints, end: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """All places of the ranges [low, end), and whose they are, some at a time."""
+    """All places of the ranges [low, end), with their ranges, in pieces of bounded size."""
     ends = np.cumsum(end - low)
     begin = ends - (end - low)
     for start in range(0, int(ends[-1]), _PIECE):
@@ -128,7 +128,7 @@ def _pieces(low: Ints, end: Ints) -> Iterator[tuple[Ints, Ints]]:
 
 
 def columns_of(before: Sequence[Before], sums: Sums) -> list[pa.Array]:
-    """The numbers as columns of their types."""
+    """The sums as columns of their types."""
     rows, columns = iter(sums), []
     for aggregate in before:
         if aggregate.function == "sum":

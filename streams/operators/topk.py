@@ -179,10 +179,10 @@ def _relevant(
 
 
 def _pieces(candidates: CandidateRows) -> Iterator[tuple[int, int]]:
-    """Ranges of pairs that are looked at together.
+    """Ranges of pairs that are evaluated together.
 
-    A piece looks at all candidates once, and for each of its pairs at what it changes: of n
-    candidates and c changes at t times, pieces of sqrt(t n / c) times cost the least.
+    A piece reads all candidates once, and the changes of each of its pairs: for n candidates
+    and c changes at t times, pieces of sqrt(t n / c) times cost the least.
     """
     owner, size = candidates.pairs.owner, len(candidates.pairs.owner)
     sizes, times = np.bincount(candidates.owner, minlength=size), np.bincount(owner)

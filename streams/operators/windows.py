@@ -231,7 +231,7 @@ class _Evaluated:
         return flatten([table], arrow_schema(output_types))
 
     def _rows(self, part: NeighbourhoodRows) -> pa.RecordBatch:
-        """The rows as often as they are there: piece, number among equals, whether wanted."""
+        """The rows, repeated by their counts: piece, number among equals, whether wanted."""
         moment, after = part.moment[part.piece], part.after[part.piece]
         pair = moment + self.moments.owner[moment] + after
         counts = np.where(self.wrong[pair], 0, part.counts)
@@ -249,7 +249,7 @@ class _Evaluated:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def _deciding(self, candidates: Ints) -> Iterator[pa.Array]:
-        """The values of what decides, a row for each extreme, and whether there is one."""
+        """For each extreme the value of the row that determines it, and whether it exists."""
         for extreme, places in zip(self.reach.extremes, candidates, strict=True):
             there = places >= 0
             yield self.held.rows.column(extreme.argument).take(pa.array(places, mask=~there))
