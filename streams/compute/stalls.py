@@ -156,5 +156,7 @@ def _gap(expected: int, reached: int, ends: Ends | None) -> str | None:
     if expected < ends.low:
         return f"offsets {expected} to {ends.low - 1} were deleted before they were read"
     if ends.high < max(expected, reached):
-        return f"expected to reach offset {max(expected, reached)}, actual an end at {ends.high}"
+        return (
+            f"expected to reach offset {max(expected, reached)}, actual an end at {ends.high}"
+        )
     return None

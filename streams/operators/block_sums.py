@@ -80,8 +80,8 @@ def _of_one_key(keys: Sequence[pa.Array], places: Ints, kernel: Kernel) -> Flags
 
 def of_run(run: Run, numbers: int, of: object) -> BlockSums:
     """The cached sums of `numbers` numbers over a run; `of` is their key in the run's cache."""
-    found = run.derived.get(of)
-    if not isinstance(found, BlockSums):
+    sums = run.derived.get(of)
+    if not isinstance(sums, BlockSums):
         blocks = run.rows.num_rows // BLOCK
         state = np.zeros(blocks, np.int8)
         sums = BlockSums(np.zeros((numbers, blocks), np.int64), state)

@@ -5,8 +5,8 @@ BY; in a ROWS frame each candidate is its own only peer. A frame is one of two k
 
     by number   a row sees its own peers, the `back` groups of peers before it and the `ahead`
                 groups of peers behind it, counting only rows that exist at the time
-    by value    (`plan.window_frames.Span`) a row sees the rows between two values; this does not depend
-                on which rows exist, so it is looked up once for each candidate
+    by value    (`plan.window_frames.Span`) a row sees the rows between two values; this does
+                not depend on which rows exist, so it is looked up once for each candidate
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Prefix sums before the rows that a running window recomputes.
 
-Each sum (`plan.window_frames.Before`) adds, over rows, the multiplicity times 1, times whether the row
-has a value, or times the value. So sums over runs are added, and deleted rows cancel. Values
-have 64 bits; a sum of values has two columns, the first in units of 2^32. Most rows of a run
-are summed only once, by `block_sums`.
+Each sum (`plan.window_frames.Before`) adds, over rows, the multiplicity times 1, times whether
+the row has a value, or times the value. So sums over runs are added, and deleted rows cancel.
+Values have 64 bits; a sum of values has two columns, the first in units of 2^32. Most rows of a
+run are summed only once, by `block_sums`.
 """
 
 from collections.abc import Iterator, Sequence

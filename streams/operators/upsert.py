@@ -118,7 +118,7 @@ def _event_times(rows: pa.RecordBatch) -> Ints:
 
 def _stands(stored: keyed.Found, rows: pa.RecordBatch, owner: Ints) -> Flags:
     """Whether the event time of each winner is at least that of its key's current row."""
-    known = stored.rows_or_null(_EVENT_TIME).fill_null(_EARLIEST)
+    stored_times = stored.rows_or_null(_EVENT_TIME).fill_null(_EARLIEST)
     times = _event_times(rows)
     in_order = (times[1:] >= times[:-1]) | (owner[1:] != owner[:-1])
     assert in_order.all(), "an update came late in the midst of an interval"

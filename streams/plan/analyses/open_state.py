@@ -46,9 +46,9 @@ class Rows(IntEnum):
 
 def kept(node: Relational) -> tuple[str, ...]:
     """Describe each operator that keeps rows for ever, with the way to bound its state."""
-    found: list[str] = []
-    _look(node, found)
-    return tuple(dict.fromkeys(found))
+    messages: list[str] = []
+    _look(node, messages)
+    return tuple(dict.fromkeys(messages))
 
 
 def _look(node: Relational, messages: list[str]) -> Rows:

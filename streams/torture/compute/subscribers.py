@@ -80,7 +80,7 @@ class Subscribers:
 
     def acknowledge(self) -> list[Command]:
         """Record a delivery, and return the commands to send."""
-        open_ = [each for each in self.open() if each.by != OWN and each.delivered]
+        open_ = [asked for asked in self.open() if asked.by != OWN and asked.delivered]
         if not open_:
             return []
         taken = self.rng.choice(open_)
