@@ -93,7 +93,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_the_parent_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(InvalidStatement, match=r"parent of the target, .*/none, is no dir"):
+    with pytest.raises(InvalidStatement, match=r"parent of the target, .*/none, is not a dir"):
         local(tmp_path / "none" / "v").write(DATA, MANIFEST)
     assert not list(tmp_path.iterdir())
 
