@@ -282,7 +282,7 @@ def test_a_password_is_secret_and_is_looked_up(memory_path: Path) -> None:
         secret({}, "env:A")
     (memory_path / "bytes").write_bytes(b"\xffword")
     for place in ("/nowhere", f"{memory_path}/bytes", f"{memory_path}", "a\0b"):
-        with pytest.raises(InvalidUsage, match="expected a secret (as UTF-8 text )?in"):
+        with pytest.raises(InvalidUsage, match=r"expected a secret (as UTF-8 text )?in"):
             secret({}, f"file:{place}")
 
 
