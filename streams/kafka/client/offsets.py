@@ -41,6 +41,9 @@ T = TypeVar("T")
 
 _Futures = Mapping[Topic, Mapping[int, Future[ListOffsetsResultInfo]]]
 
+NO_LEADERS = frozenset({KafkaError._NOENT})  # noqa: SLF001 -- the client has no other name for it
+"""What a request ends with if it is of such partitions alone; also if their topic is gone."""
+
 _PASSING_S = 0.02
 _NONE_AFTER = -1
 """The offset of a time after the last record."""
@@ -125,7 +128,7 @@ def _each(what: str, asked: Mapping[Topic, Callable[[], T]]) -> dict[Topic, T | 
         try:
             answers[topic] = answer()
         except KafkaException as error:
-            if cause_of(error).code() not in UNSETTLED:
+            if cause_of(error).code() not in UNSETTLED | NO_LEADERS:
                 answers[topic] = read_fault(f"{what} of topic {topic}", error)
     return answers
 

@@ -116,14 +116,14 @@ class RawReader:
         Errors: Unanswered when no broker answers for any of them.
         """
         with self._asked() as admin:
-            return _heard(offsets.ends_of_all(admin, topics, self._answer_s))
+            return _heard(offsets.ends_of_all(admin, topics, self._answer_s), topics)
 
     def highs_of_all(
         self, places: Mapping[Topic, Collection[int]]
     ) -> Answers[dict[int, Offset]]:
         """Return the ends of these partitions of topics. Errors: as `ends_of_all`."""
         with self._asked() as admin:
-            return _heard(offsets.highs_of_all(admin, places, self._answer_s))
+            return _heard(offsets.highs_of_all(admin, places, self._answer_s), places)
 
     def ids_of_all(self, topics: Collection[Topic]) -> Answers[str | None]:
         """Return the broker's ids of topics; None for one that does not exist.
@@ -131,7 +131,7 @@ class RawReader:
         Errors: as `ends_of_all`.
         """
         with self._asked() as admin:
-            return _heard(offsets.ids_of_all(admin, topics, self._answer_s))
+            return _heard(offsets.ids_of_all(admin, topics, self._answer_s), topics)
 
     @contextmanager
     def _asked(self) -> Iterator[AdminClient]:
@@ -281,10 +281,10 @@ class RawReader:
             self._looked_up.clear()
 
 
-def _heard(answers: Answers[T]) -> Answers[T]:
-    """Return the answers. Errors: Unanswered when that is each of them."""
+def _heard(answers: Answers[T], topics: Collection[Topic]) -> Answers[T]:
+    """Return the answers. Errors: Unanswered when that is the one of each topic."""
     silent = [answer for answer in answers.values() if isinstance(answer, Unanswered)]
-    if silent and len(silent) == len(answers):
+    if silent and len(silent) == len(topics):
         raise silent[0]
     return answers
 

@@ -33,15 +33,20 @@ class CheckpointWriter:
         present = map(self.scheduler.present, flows)
         return [flow for flow in present if self._is_due(flow, now_ms)]
 
-    def write(self, due: Sequence[Dataflow]) -> None:
+    def write(self, due: Sequence[Dataflow]) -> bool:
         """Write the records, and the progress of builds, of dataflows that are taken.
+
+        Returns whether the store is there and this process's.
 
         If the disk is full or the store is away, the dataflow continues without a record: it
         costs a hydration if this process dies before the next one is written. One whose store
         is another process's now writes none: it would replace its successor's.
         """
-        if not due or not self._is_owner():
-            return
+        if not due:
+            return True
+        if not self._is_owner():
+            return False
+        is_there = True
         for flow in due:
             try:
                 if flow.phase is Phase.BUILDING:
@@ -49,11 +54,13 @@ class CheckpointWriter:
                 else:
                     self._record_state(flow)
             except (Determinate, Indeterminate) as cause:
+                is_there = is_there and not isinstance(cause, Indeterminate)
                 log.warning(
                     "checkpoint record not written",
                     extra={"dataflow": flow.id, "reason": str(cause)},
                 )
-        self.scheduler.table.delete_needless()
+            self.scheduler.table.delete_needless(flow)
+        return is_there
 
     def _is_due(self, flow: Dataflow, now_ms: int) -> bool:
         if flow.gone:

@@ -46,7 +46,8 @@ class DataflowTable:
     failures: Counter[CollectionId] = field(default_factory=Counter)
     restarts: Counter[CollectionId] = field(default_factory=Counter)
     """How often running dataflows have failed, and been started again since."""
-    needless: list[tuple[Dataflow, ForgetRecords]] = field(default_factory=list)
+    needless: dict[CollectionId, list[ForgetRecords]] = field(default_factory=dict)
+    """The records of dataflows that no restart needs, to be deleted while these are taken."""
 
     def of(self, flow: Dataflow) -> Dataflow:
         """Return what a dataflow is at present."""
@@ -80,6 +81,7 @@ class DataflowTable:
         """Remove a dropped dataflow, none of whose work is in progress any more."""
         with self.lock:
             del self.leaving[flow.id]
+            self.needless.pop(flow.id, None)
 
     def tell(self, flow: Dataflow, event: Event) -> Dataflow:
         """Step a dataflow from its present state; return it as it is after the event."""
@@ -94,14 +96,14 @@ class DataflowTable:
                 self._do(after, effect)
             return after
 
-    def delete_needless(self) -> None:
-        """Delete the records that no restart needs, which may take as long as a store does.
+    def delete_needless(self, flow: Dataflow) -> None:
+        """Delete records of a taken dataflow, which may take as long as a store does.
 
         The caller does not have the lock.
         """
         with self.lock:
-            needless, self.needless = self.needless, []
-        for flow, forgotten in needless:
+            needless = self.needless.pop(flow.id, [])
+        for forgotten in needless:
             self.store.delete_records(flow.id, forgotten.records)
             if forgotten.build:
                 self.store.put_build(flow.id, flow.fingerprint, None)
@@ -123,7 +125,7 @@ class DataflowTable:
             case ForgetBuild():
                 self.store.put_build(flow.id, flow.fingerprint, None)
             case ForgetRecords():
-                self.needless.append((flow, effect))
+                self.needless.setdefault(flow.id, []).append(effect)
             case Log(level, text, facts):
                 log.log(level, text, extra={"dataflow": flow.id, **facts})
             case _:

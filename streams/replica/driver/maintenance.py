@@ -17,7 +17,7 @@ from streams.replica.driver import steady_planner
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.commit import Committer
-from streams.replica.driver.dataflow import Phase
+from streams.replica.driver.dataflow import Dataflow, Phase
 from streams.replica.driver.dataflow_state import run_names
 from streams.replica.driver.events import Released, Taken
 from streams.replica.driver.holds import HoldMover
@@ -115,24 +115,36 @@ class Maintenance:
     def _record(self) -> None:
         """Write records for idle flows too, or their holds would not move.
 
-        They are taken meanwhile: what is written stays their state, and no other one waits for
-        the store.
+        Until the store is away: then the others are tried the next time.
+        """
+        with self.scheduler.lock:
+            due = [flow.id for flow in self.recorder.due(self._idle())]
+        for dataflow in due:
+            if not self._record_one(dataflow):
+                return
+
+    def _record_one(self, dataflow: CollectionId) -> bool:
+        """Write the record of a dataflow that is still idle; return whether the store is there.
+
+        It is taken meanwhile: what is written stays its state, and no other one waits.
         """
         scheduler = self.scheduler
         with scheduler.lock:
-            idle = [flow for flow in scheduler.flows.values() if not flow.busy]
+            idle = [flow for flow in self._idle() if flow.id == dataflow]
             due = self.recorder.due(idle)
             for flow in due:
                 scheduler.tell(flow, Taken())
         if not due:
-            return
+            return True
         try:
-            self.recorder.write(due)
+            return self.recorder.write(due)
         finally:
-            with scheduler.lock:
-                for flow in due:
-                    scheduler.tell(flow, Released())
+            for flow in due:
+                scheduler.tell(flow, Released())
             scheduler.wakeup.ring()
+
+    def _idle(self) -> list[Dataflow]:
+        return [flow for flow in self.scheduler.flows.values() if not flow.busy]
 
     def _make_room(self) -> None:
         """On a full disk, delete the remains of a failed attempt at once."""

@@ -43,6 +43,8 @@ class Broker:
         self.refused: set[Topic] = set()
         self.unled: set[Topic] = set()
         self.together: set[frozenset[Topic]] = set()
+        self.defect: Exception | None = None
+        self.slow_s = self.silent_s = 0.0
         self.watch = TopicEndsPoller(self, self.ring, self.now_ms)
 
     def now_ms(self) -> int:
@@ -74,6 +76,11 @@ class Broker:
 
     def _answers(self, topics: Collection[Topic], answer: T) -> dict[Topic, T | Determinate]:
         self.clock += 100
+        if self.defect is not None:
+            raise self.defect
+        if self.slow_s and self.refused >= set(topics):
+            time.sleep(self.slow_s)
+            self.silent_s += self.slow_s
         if not self.reachable:
             raise Determinate("no ends of any topic")
         refused = self.refused if self.id is not None else topics
@@ -244,3 +251,38 @@ def test_without_a_leader_the_last_answer_counts_for_some_time(broker, monkeypat
     assert broker.tells(None, OTHER)
     broker.unled = set()
     assert broker.tells(TopicReport("a", {0: Ends(0, 4)}), OTHER)
+
+
+def test_an_internal_error_is_survived_without_answers_of_before(broker):
+    broker.watch.add(TOPIC)
+    assert broker.tells(TopicReport("a", {0: Ends(0, 0)}))
+    broker.defect = RuntimeError("results of another length")
+    assert broker.tells(None)
+    broker.defect, broker.high = None, 3
+    assert broker.tells(TopicReport("a", {0: Ends(0, 3)}))
+
+
+def test_messages_that_cannot_be_sampled_cost_no_answer(broker, monkeypatch):
+    def fetch(*_: object) -> pa.Table:
+        raise RuntimeError("a defect of the client")
+
+    monkeypatch.setattr(broker, "fetch", fetch)
+    broker.high = 5_000
+    for topic in (TOPIC, OTHER):
+        broker.watch.add(topic)
+        assert broker.tells(TopicReport("a", {0: Ends(0, 5_000)}), topic)
+    assert broker.watch.ends()[TOPIC].message_bytes == 0
+
+
+def test_topics_of_which_a_broker_is_silent_take_a_fifth_of_the_time(broker, monkeypatch):
+    monkeypatch.setattr(topic_ends, "LONGEST_S", 0.02)
+    for topic in (TOPIC, OTHER):
+        broker.watch.add(topic)
+        assert broker.tells(TopicReport("a", {0: Ends(0, 0)}), topic)
+    broker.slow_s, broker.refused = 0.1, {OTHER}
+    assert broker.tells(None, OTHER)
+    began, silent_s = time.monotonic(), broker.silent_s
+    while broker.silent_s < silent_s + 3 * broker.slow_s:
+        assert time.monotonic() < began + ANSWER_S
+        time.sleep(0.01)
+    assert time.monotonic() - began > 3 * 3 * broker.slow_s
