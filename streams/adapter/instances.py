@@ -58,6 +58,9 @@ class _Listener:
                 facts = {"cluster": self.name, "cause": str(failure)}
                 log.warning("responses cannot be read; retrying", extra=facts)
                 self.stopped.wait(PAUSE_S)
+            except Exception:
+                log.exception("responses cannot be read", extra={"cluster": self.name})
+                self.stopped.wait(PAUSE_S)
 
     def stop(self) -> None:
         self.stopped.set()

@@ -104,6 +104,8 @@ class ReplicaFleet:
                 continue  # it is being restarted
             except OSError as cause:  # no room for a configuration, or no process more
                 log.warning("replicas cannot be started", extra={"cause": str(cause)})
+            except Exception:
+                log.exception("replicas cannot be followed")
 
     def _note_given_up(self) -> None:
         """Forget those that were given up long ago, which are then started again."""

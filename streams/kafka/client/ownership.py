@@ -105,7 +105,9 @@ class Ownership:
         while not self._stopped.is_set():
             try:
                 self._belong()
-            except (KafkaException, SlackwaterError) as failure:
+            except Exception as failure:
+                if not isinstance(failure, KafkaException | SlackwaterError):
+                    log.exception("membership failed", extra={"group": self._group})
                 self._fail(failure)
                 self._stopped.wait(_RETRY_S)
 

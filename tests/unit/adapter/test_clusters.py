@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from streams.adapter import cluster_lifecycle
+from streams.adapter import cluster_lifecycle, instances
 from streams.adapter.catalog_clusters import ConfigureCluster
 from streams.adapter.cluster_status import Observed
 from streams.adapter.delays import Delay, delay_of
@@ -253,3 +253,20 @@ def test_a_read_says_which_cluster_has_no_replica(env, monkeypatch) -> None:
     clusters = {**env.coordinator.observed.clusters, "c": away}
     delay = delay_of(item, catalog, Observed(clusters))
     assert delay == Delay("no replica runs in cluster c", has_failed=False)
+
+
+def test_responses_are_read_on_after_an_internal_error(env, monkeypatch) -> None:
+    monkeypatch.setattr(instances, "PAUSE_S", 0.01)
+    controller = env.coordinator.instances.of("default")
+    poll, raised = controller.poll, list[int]()
+
+    def failing_once(wait_ms: int) -> None:
+        if not raised:
+            raised.append(wait_ms)
+            raise RuntimeError("a defect")
+        poll(wait_ms)
+
+    monkeypatch.setattr(controller, "poll", failing_once)
+    eventually(lambda: bool(raised))
+    with_orders(env)
+    eventually(lambda: clusters(env)[0][2] == 1)  # what it answers is read

@@ -78,7 +78,7 @@ def test_replicas_are_started_and_ended_as_clusters_want(scene) -> None:
 
 
 def test_nothing_changes_while_no_coordinator_answers(scene) -> None:
-    scene.answers = [3, Determinate("no"), Determinate("no"), OSError("full"), 2]
+    scene.answers = [3, Determinate("no"), OSError("full"), KeyError("defect"), 2]
     scene.fleet.start()
     eventually(lambda: len(scene.answers) == 1 and set(scene.fleet.children) == {R2}, 30)
     assert [place for place, _ in scene.made] == [R2, R3], "none was ended meanwhile"

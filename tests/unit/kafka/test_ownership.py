@@ -112,6 +112,18 @@ def test_a_member_that_is_fenced_does_not_come_back(client: Client, member: Owne
     assert client.made == 1
 
 
+def test_a_member_outlives_an_internal_error(client: Client, member: Ownership) -> None:
+    def defect() -> None:
+        raise RuntimeError("a defect of the client")
+
+    client.assigns(ONE)
+    eventually(lambda: member.is_owner)
+    client.next.append(defect)
+    eventually(lambda: client.made > 1 and not member.is_owner)
+    client.assigns(ONE)
+    eventually(lambda: member.is_owner and member.trouble == "")
+
+
 def test_a_client_that_is_of_no_more_use_is_made_again(
     client: Client, member: Ownership
 ) -> None:
