@@ -21,8 +21,8 @@ def periodically(
 ) -> Iterator[None]:
     """Call it after each interval of so many seconds; `name` is the thread's.
 
-    A call that fails with a SlackwaterError is logged under `warning`, and the next one comes
-    in its time. The end waits for a call in progress, for at most `join_s`.
+    A call that fails is logged under `warning`, and the next one comes in its time. The end
+    waits for a call in progress, for at most `join_s`.
     """
     ended = threading.Event()
 
@@ -32,6 +32,8 @@ def periodically(
                 call()
             except SlackwaterError as error:
                 log.warning(warning, extra={"cause": str(error)})
+            except Exception:
+                log.exception(warning)
 
     thread = threading.Thread(target=repeat, name=name, daemon=True)
     thread.start()

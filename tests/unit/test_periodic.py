@@ -7,8 +7,9 @@ from streams.errors import Determinate
 from streams.periodic import periodically
 
 
+@pytest.mark.parametrize("failure", [Determinate("no broker"), RuntimeError("a defect")])
 def test_that_calls_go_on_after_one_that_failed_and_end_with_the_block(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, failure: Exception
 ) -> None:
     done, calls = threading.Event(), 0
 
@@ -16,7 +17,7 @@ def test_that_calls_go_on_after_one_that_failed_and_end_with_the_block(
         nonlocal calls
         calls += 1
         if calls == 1:
-            raise Determinate("no broker")
+            raise failure
         done.set()
 
     with (
