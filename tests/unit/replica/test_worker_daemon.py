@@ -179,7 +179,7 @@ def test_a_launcher_is_a_shell_that_passes_on_a_kill_and_the_exit_code() -> None
             assert launcher.stdout is not None
             number(launcher.stdout)  # its child serves, maybe before it is a shell
             process = psutil.Process(launcher.pid)
-            eventually(lambda: process.cmdline()[0] == zygote_client.SHELL, 60)
+            eventually(lambda: process.cmdline()[:1] == [zygote_client.SHELL], 60)
             line = process.cmdline()
             assert module in line[3]
             child = int(line[4])
