@@ -13,7 +13,7 @@ error of one costs the others nothing, and one whose leaders are not known yet h
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from functools import partial
 from typing import TypeVar
 
@@ -72,6 +72,8 @@ def ends_of_all(
         if not isinstance(description, Determinate)
     }
     lows = _futures(admin, places, OffsetSpec.earliest(), answer_s)  # type: ignore[no-untyped-call] # the client leaves it untyped
+    # ends that are older than the starts could lie before them
+    wait([future for futures in lows.values() for future in futures.values()])
     highs = _futures(admin, places, OffsetSpec.latest(), answer_s)  # type: ignore[no-untyped-call] # as above
     ranges = {topic: partial(_ranges, lows[topic], highs[topic]) for topic in places}
     failed = {t: error for t, error in described.items() if isinstance(error, Determinate)}

@@ -17,7 +17,7 @@ from streams.replica.driver import steady_planner
 from streams.replica.driver.checkpoint_store import CheckpointStore
 from streams.replica.driver.checkpoint_writer import CheckpointWriter
 from streams.replica.driver.commit import Committer
-from streams.replica.driver.dataflow import Dataflow, Phase
+from streams.replica.driver.dataflow import Phase
 from streams.replica.driver.dataflow_state import run_names
 from streams.replica.driver.events import Released, Taken
 from streams.replica.driver.holds import HoldMover
@@ -118,7 +118,8 @@ class Maintenance:
         Until the store is away: then the others are tried the next time.
         """
         with self.scheduler.lock:
-            due = [flow.id for flow in self.recorder.due(self._idle())]
+            idle = [flow for flow in self.scheduler.flows.values() if not flow.busy]
+            due = [flow.id for flow in self.recorder.due(idle)]
         for dataflow in due:
             if not self._record_one(dataflow):
                 return
@@ -130,21 +131,15 @@ class Maintenance:
         """
         scheduler = self.scheduler
         with scheduler.lock:
-            idle = [flow for flow in self._idle() if flow.id == dataflow]
-            due = self.recorder.due(idle)
-            for flow in due:
-                scheduler.tell(flow, Taken())
-        if not due:
-            return True
+            flow = scheduler.flows.get(dataflow)
+            if flow is None or flow.busy or not self.recorder.due([flow]):
+                return True
+            taken = scheduler.tell(flow, Taken())
         try:
-            return self.recorder.write(due)
+            return self.recorder.write([taken])
         finally:
-            for flow in due:
-                scheduler.tell(flow, Released())
+            scheduler.tell(taken, Released())
             scheduler.wakeup.ring()
-
-    def _idle(self) -> list[Dataflow]:
-        return [flow for flow in self.scheduler.flows.values() if not flow.busy]
 
     def _make_room(self) -> None:
         """On a full disk, delete the remains of a failed attempt at once."""
@@ -186,7 +181,7 @@ class Maintenance:
 
 @dataclass(slots=True)
 class PeriodicThread:
-    """A thread that repeats a job when the bell rings, and periodically without."""
+    """A thread that repeats a job at each wake-up, and periodically without one."""
 
     name: str
     duty: Callable[[], None]

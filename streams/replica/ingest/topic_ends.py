@@ -3,7 +3,7 @@
 Invariant: `ends` returns the broker's last answer for a topic. A topic whose last request
 failed is left out, so that decisions never use old ends; a deleted topic has no id. The id is
 requested after the ends whenever these have moved: the ends of a re-created topic never appear
-under the id of the former one. The bell is rung when anything has moved.
+under the id of the former one. Each change is announced by a call of `ring`.
 
 Most polls ask for the ends alone. Which partitions there are and where they begin is asked for
 every `SURVEY_S`. Topics that are due, or nearly, are asked about together: however many they
@@ -55,7 +55,7 @@ class EndsReader(Protocol):
     """Returns the ends of topics (`streams.kafka.client.raw`). Used by one thread alone.
 
     Each topic has its own answer or error; none while its partitions have no leader.
-    Errors: Determinate when nobody answers for any.
+    Errors: Determinate when no broker answers for any.
     """
 
     def ends_of_all(
@@ -95,6 +95,11 @@ class _Watched:
     unled_s: float | None = None
     """Since when its partitions have no leader, in monotonic seconds."""
     sized: MeanSize = field(default_factory=MeanSize)
+
+    def fresh(self, now_s: float) -> TopicReport | None:
+        """The last report if only the ends have to be asked for; else None."""
+        is_surveyed = now_s < self.surveyed_s + SURVEY_S
+        return self.report if is_surveyed and self.report and self.report.ends else None
 
     def unled(self, now_s: float) -> tuple[TopicReport | None, str]:
         """The last answer for some time; then none, and why."""
@@ -192,23 +197,18 @@ class TopicEndsPoller:
 
     def _ask(self, due: Mapping[Topic, _Watched]) -> bool:
         """Poll topics together; return whether anything about them has moved."""
-        poll = _Poll(self._now_ms(), elapsed_ms(), time.monotonic())
-        last_ends = {topic: before.ends for topic in due if (before := poll.before(due[topic]))}
-        poll.surveyed(self._of_all(self._reader.ends_of_all, due.keys() - last_ends.keys()))
-        poll.polled(self._of_all(self._reader.highs_of_all, last_ends), last_ends)
-        ids = self._of_all(self._reader.ids_of_all, poll.moved)
+        now_s = time.monotonic()
+        fresh = {t: report for t in due if (report := due[t].fresh(now_s)) is not None}
+        poll = _Poll(self._now_ms(), elapsed_ms(), now_s, fresh)
+        poll.surveyed(_of_all(self._reader.ends_of_all, due.keys() - fresh.keys()))
+        places = {topic: report.ends for topic, report in fresh.items()}
+        poll.polled(_of_all(self._reader.highs_of_all, places))
+        ids = _of_all(self._reader.ids_of_all, poll.moved)
         has_moved = False
         for topic, watched in due.items():
             report, trouble = poll.reported(topic, watched, ids)
             has_moved |= self._note(topic, watched, report, trouble, poll.now_s)
         return has_moved
-
-    def _of_all(self, ask: Callable[[C], Answers[T]], topics: C) -> Answers[T]:
-        """Ask about topics; if nobody answers, that is the answer of each."""
-        try:
-            return ask(topics) if topics else {}
-        except Determinate as error:
-            return dict.fromkeys(topics, error)
 
     def _note(
         self,
@@ -250,28 +250,31 @@ class TopicEndsPoller:
         return replace(observation, message_bytes=watched.sized.mean)
 
 
+def _of_all(ask: Callable[[C], Answers[T]], topics: C) -> Answers[T]:
+    """Ask about topics; if no broker answers, the error is the answer of each."""
+    try:
+        return ask(topics) if topics else {}
+    except Determinate as error:
+        return dict.fromkeys(topics, error)
+
+
 @dataclass(slots=True)
 class _Poll:
-    """One poll of topics, dated from before the question, and what it was answered.
+    """One poll of topics, dated from before the question, and the answers.
 
-    `moved` are the topics whose id is to be known: those whose ends are others now, or were
-    asked for with all there is to know, and those without an answer.
+    Of topics with a `fresh` report only the ends are asked for. `moved` are the topics whose id
+    is asked for next: those with other ends than before, without a fresh report, or in error.
     """
 
     asked_ms: int
     asked_elapsed_ms: int
     now_s: float
+    fresh: Mapping[Topic, TopicReport]
     ends: dict[Topic, Mapping[int, Ends] | Determinate] = field(default_factory=dict)
     moved: set[Topic] = field(default_factory=set)
 
-    def before(self, watched: _Watched) -> TopicReport | None:
-        """The answer of which only the ends are asked for anew; None if all of it is."""
-        is_fresh = self.now_s < watched.surveyed_s + SURVEY_S
-        report = watched.report if is_fresh else None
-        return report if report is not None and report.ends else None
-
     def surveyed(self, answers: Answers[Mapping[int, tuple[Offset, Offset]]]) -> None:
-        """Take in what was answered of topics of which nothing was known."""
+        """Take in the ranges of topics without a fresh report."""
         for topic, answer in answers.items():
             if isinstance(answer, Determinate):
                 self.ends[topic] = answer
@@ -279,28 +282,24 @@ class _Poll:
                 self.ends[topic] = {part: Ends(*answer[part]) for part in answer}
         self.moved.update(answers)
 
-    def polled(
-        self,
-        answers: Answers[Mapping[int, Offset]],
-        last_ends: Mapping[Topic, Mapping[int, Ends]],
-    ) -> None:
-        """Take in the ends of topics of which the rest is known."""
+    def polled(self, answers: Answers[Mapping[int, Offset]]) -> None:
+        """Take in the ends of topics with a fresh report."""
         for topic, answer in answers.items():
+            before = self.fresh[topic].ends
             if isinstance(answer, Determinate):
                 self.ends[topic] = answer
             else:
-                before = last_ends[topic]
                 self.ends[topic] = {
                     part: Ends(before[part].low, answer[part]) for part in before
                 }
-            if self.ends[topic] != last_ends[topic]:
+            if self.ends[topic] != before:
                 self.moved.add(topic)
 
     def reported(
         self, topic: Topic, watched: _Watched, ids: Answers[str | None]
     ) -> tuple[TopicReport | None, str]:
         """What is reported of a topic now, and why nothing is."""
-        ends, before = self.ends.get(topic), self.before(watched)
+        ends, before = self.ends.get(topic), self.fresh.get(topic)
         if ends is None or (topic in self.moved and topic not in ids):
             return watched.unled(self.now_s)
         watched.unled_s = None

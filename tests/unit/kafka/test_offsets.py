@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import chain, repeat
+from threading import Timer
 from types import SimpleNamespace
 
 import pytest
@@ -106,3 +107,26 @@ def test_no_chunk_is_missing_where_no_end_was_answered() -> None:
     with pytest.raises(Unanswered, match="look up the end of orders"):
         check(Consumer((0, NO_OFFSET)), TOPIC, [ref])
     check(Consumer((0, 6)), TOPIC, [ref])
+
+
+def test_ends_are_asked_for_when_the_starts_are_answered() -> None:
+    """Else retention could move a start beyond an end that was answered before it."""
+    lows: list[Future[object]] = []
+
+    class Slow(Admin):
+        def list_offsets(
+            self,
+            wanted: Mapping[TopicPartition, OffsetSpec],
+            isolation_level: IsolationLevel,
+            request_timeout: float,
+        ) -> Mapping[TopicPartition, Future[object]]:
+            if lows:
+                assert lows[0].done()
+                return super().list_offsets(wanted, isolation_level, request_timeout)
+            lows.append(Future())
+            answer = SimpleNamespace(offset=3)
+            Timer(0.05, lows[0].set_result, [answer]).start()
+            return dict.fromkeys(wanted, lows[0])
+
+    answers = offsets.ends_of_all(Slow(iter([7])), [TOPIC], 1.0)  # type: ignore[arg-type]  # as above
+    assert answers == {TOPIC: {0: (3, 7)}}
