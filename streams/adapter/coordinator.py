@@ -61,7 +61,7 @@ from streams.adapter.read_errors import unreadable, with_way_out
 from streams.adapter.read_holds import Guards
 from streams.adapter.read_times import When
 from streams.adapter.reads import Reads
-from streams.adapter.reconciler import Upkeep
+from streams.adapter.reconciler import Reconciler
 from streams.adapter.results import Complete, Failed, Notice, Result, failed
 from streams.adapter.sessions import Session, Sessions
 from streams.adapter.subscribe_replicas import by_replicas
@@ -161,8 +161,8 @@ class Coordinator:
         self.materializing = Materializing(
             self.catalog, self.shards, check, self._reads.evaluate, self._definitions
         )
-        self._policy = LagBehindUpper(settings.retain_ms)
-        self._upkeep = Upkeep(self, self._objects, self._definitions, self._policy, now_ms)
+        policy = self._policy = LagBehindUpper(settings.retain_ms)
+        self._reconciler = Reconciler(self, self._objects, self._definitions, policy, now_ms)
         log.info("coordinator has opened an epoch", extra={"epoch": epoch})
 
     def _reader(self) -> Reads:
@@ -180,18 +180,18 @@ class Coordinator:
     def start(self) -> None:
         """Complete unfinished objects, send the dataflows, and start the background threads."""
         with self._definitions:
-            self._upkeep.restore()
-        self._upkeep.start()
+            self._reconciler.restore()
+        self._reconciler.start()
 
     @property
     def failure(self) -> SlackwaterError | None:
         """Why this coordinator must end, if it was fenced."""
-        return self._upkeep.failure
+        return self._reconciler.failure
 
     @property
     def is_alive(self) -> bool:
         """Whether its background threads run; if not, its process must end."""
-        return self._upkeep.is_alive and self.shards.defect is None
+        return self._reconciler.is_alive and self.shards.defect is None
 
     @property
     def observed(self) -> Observed:
@@ -205,7 +205,7 @@ class Coordinator:
 
     def stop(self) -> None:
         """Stop; unfinished work continues at the next start."""
-        self._upkeep.stop()
+        self._reconciler.stop()
         self.instances.close()
         self.catalog.close()
         self.shards.close()
@@ -329,7 +329,7 @@ class Coordinator:
             raise unreadable(item.name, None, None)
         if self._objects.is_made(current):
             return ""
-        problems = self._upkeep.problems
+        problems = self._reconciler.problems
         first = next(
             (collection for collection in (item.id, *item.inputs) if collection in problems),
             None,
@@ -355,9 +355,9 @@ class Coordinator:
             defined = Create(item)
             item = self.catalog.change(lambda _: defined).items[item.id]
             self._crash("after-catalog")
-            self._upkeep.retry(item)
+            self._reconciler.retry(item)
             done = Complete(f"CREATE {NAMES[item.kind].upper()}", {"id": item.id})
-            problem = self._upkeep.problems.get(item.id)
+            problem = self._reconciler.problems.get(item.id)
             if problem is None:
                 return (*notices(evaluation), done)
             return Notice(f"{item.name} is defined, but not created yet: {problem}"), done
@@ -416,7 +416,7 @@ class Coordinator:
         )
         item = self.catalog.change(lambda _: resume).items[item.id]
         self._crash("after-catalog-resume")
-        self._upkeep.renew(item)
+        self._reconciler.renew(item)
         return resume_source.results(item)
 
     def _change(self, statement: Change) -> tuple[Result, ...]:
@@ -438,7 +438,7 @@ class Coordinator:
 
     def _change_cluster(self, statement: ClusterStatement) -> tuple[Result, ...]:
         results = changed(statement, self.catalog)
-        self._upkeep.follow_clusters()
+        self._reconciler.follow_clusters()
         return results
 
     def _alter_errors(self, statement: AlterErrors) -> tuple[Result, ...]:
@@ -449,7 +449,7 @@ class Coordinator:
         event = bad_messages.altered(statement, item, catalog, bound)
         item = self.catalog.change(lambda _: event).items[item.id]
         self._crash("after-catalog-errors")
-        self._upkeep.renew(item)
+        self._reconciler.renew(item)
         return (Complete("ALTER SOURCE", {"id": item.id}),)
 
     def _drop(self, statement: sql.Drop) -> tuple[Result, ...]:
@@ -461,7 +461,7 @@ class Coordinator:
             return (Notice(f"{statement.name} does not exist"), Complete(tag))
         self.catalog.change(lambda _: Drop(item.id))
         self._crash("after-catalog-drop")
-        self._upkeep.abolish(item)
+        self._reconciler.abolish(item)
         return (Complete(tag, {"id": item.id}),)
 
     def clusters(self) -> list[show_clusters.ShownCluster]:
@@ -489,7 +489,7 @@ class Coordinator:
     def conditions(self) -> tuple[show.ShownObject, ...]:
         """Return every object with its frontiers and what the replicas report about it."""
         states: dict[CollectionId, CollectionState] = {}
-        problems = dict(self._upkeep.problems)
+        problems = dict(self._reconciler.problems)
         for item in self.catalog.state.ordered():
             try:
                 states[item.id] = self.shards.state(item.id)

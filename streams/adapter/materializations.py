@@ -1,8 +1,8 @@
 """Executes the statements about materializations, and tells the service that runs them.
 
 The catalog has them; a small table has what the service is to do (`schemas.materializations`),
-and is made equal to the catalog after each statement, and again by upkeep until it is. Another
-small table, which the service writes, says how they are.
+and is made equal to the catalog after each statement, and again by the reconciler until it is.
+Another small table, which the service writes, says how they are.
 """
 
 import json

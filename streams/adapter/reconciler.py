@@ -52,7 +52,7 @@ class Keeper(Protocol):
     materializing: Materializing
 
 
-class Upkeep:
+class Reconciler:
     """The thread that reconciles clusters and objects."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Upkeep:
         self._complete: Catalog | None = None
         self._stopped = threading.Event()
         self._clusters = ClusterLifecycle(keeper)
-        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="reconciler", daemon=True)
         self.failure: SlackwaterError | None = None
         self.problems: dict[CollectionId, str] = {}
 

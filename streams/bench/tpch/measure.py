@@ -1,4 +1,4 @@
-"""The cost of one TPC-H view: hydration, beside DuckDB's query, and upkeep.
+"""The cost of one TPC-H view: hydration, beside DuckDB's query, and changes.
 
 The compiled stages are stepped in this process over real run files, by the functions that
 production runs in Spark's workers, in as many buckets as DuckDB has threads, each by a thread

@@ -1,4 +1,4 @@
-"""How a join to the nearest row looks for it: the physical operator behind `Form.NEAREST`."""
+"""Lowers a join to the nearest row (`Form.NEAREST`) to its physical operator."""
 
 from streams.plan import ir, physical
 from streams.plan.lowering import aggregate_sql
@@ -9,14 +9,16 @@ Sides = tuple[physical.NodeId, physical.NodeId, tuple[int, ...], tuple[int, ...]
 
 
 def asof(node: ir.Join, sides: Sides, null_equal: tuple[bool, ...]) -> physical.Asof | None:
-    """The operator for a join whose one predicate is that a row is the nearest; else None."""
-    sought = nearest(node.residual)
-    if sought is None:
+    """The operator for a join whose only predicate is `nearest`; else None."""
+    predicate = nearest(node.residual)
+    if predicate is None:
         return None
-    assert len(node.residual) == 1, "what else is asked of a pair is asked of its sides"
+    assert len(node.residual) == 1, "all other predicates are pushed into the inputs"
     width = len(ir.columns(node.left))
-    point, start, end = (argument for argument in sought.arguments if isinstance(argument, Ref))
-    descends = sought.name in {"<=", "<"}  # from start to end values fall then
+    point, start, end = (
+        argument for argument in predicate.arguments if isinstance(argument, Ref)
+    )
+    descends = predicate.name in {"<=", "<"}  # from start to end values fall then
     left = ir.Order(point, descends)
     right = ir.Order(Ref(start.index - width, start.type, start.name), descends)
     last = ir.Order(Ref(end.index - width, end.type, end.name), descends)
@@ -29,7 +31,7 @@ def asof(node: ir.Join, sides: Sides, null_equal: tuple[bool, ...]) -> physical.
         end.index - width,
         (_key(left), _key(right), _key(last)),
         (aggregate_sql.sort_key([left], rows[0]), aggregate_sql.sort_key([right], rows[1])),
-        sought.name in {">=", "<="},
+        predicate.name in {">=", "<="},
     )
 
 

@@ -39,10 +39,10 @@ def test_a_dropped_object_that_cannot_be_removed_keeps_nobody_down(
         env.rows("DROP MATERIALIZED VIEW other")
         eventually(lambda: "u3" not in env.coordinator.catalog.state.dropped)
         eventually(lambda: len(met) > 1)
-        assert env.coordinator._upkeep.is_alive
+        assert env.coordinator._reconciler.is_alive
         assert "u2" in env.coordinator.catalog.state.dropped
     eventually(lambda: not env.coordinator.catalog.state.dropped)
-    assert not env.coordinator._upkeep.problems
+    assert not env.coordinator._reconciler.problems
 
 
 def test_history_that_cannot_be_let_go_keeps_no_other(env, monkeypatch) -> None:
@@ -67,6 +67,6 @@ def test_history_that_cannot_be_let_go_keeps_no_other(env, monkeypatch) -> None:
         replica.append("s1", NOW + 50_000)
         replica.append("u2", NOW + 50_000)
         eventually(lambda: held("u2") == NOW + 48_999)
-        assert env.coordinator._upkeep.is_alive
+        assert env.coordinator._reconciler.is_alive
         assert held("s1") == before
     eventually(lambda: held("s1") == NOW + 48_999)

@@ -137,5 +137,5 @@ def test_the_coordinator_evaluates_nothing_that_a_user_wrote(
     env.rows("SELECT twice(a) AS x FROM (VALUES (1.0::DOUBLE)) t(a)")
     env.start()
     eventually(lambda: len(replica.created) == 2)
-    assert not env.coordinator._upkeep.problems
+    assert not env.coordinator._reconciler.problems
     assert str(os.getpid()) not in log.read_text().split()

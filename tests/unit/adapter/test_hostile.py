@@ -79,4 +79,4 @@ def test_a_definition_that_a_defect_keeps_down_keeps_no_other_down(
             assert isinstance(env.sql(TOTALS)[-1], Complete)
         assert "RecursionError" in str(env.rows("SHOW MATERIALIZED VIEWS")[0][6])
         assert env.rows("SELECT id FROM orders") == []
-    eventually(lambda: not env.coordinator._upkeep.problems)
+    eventually(lambda: not env.coordinator._reconciler.problems)

@@ -63,7 +63,7 @@ def test_a_catalog_is_the_same_after_a_restart(env) -> None:
     with_orders(env)
     env.start()
     assert env.coordinator.catalog.state.identity == "id0"
-    assert not env.coordinator._upkeep.problems
+    assert not env.coordinator._reconciler.problems
 
 
 def without_catalog(monkeypatch) -> None:
@@ -83,7 +83,7 @@ def test_shards_of_an_earlier_version_stay_in_use(env, monkeypatch) -> None:
     assert "catalog" not in json.loads(text)
     env.start()
     replica.append("s1", NOW + 10, [((1, 2.5), NOW, 1)])
-    assert not env.coordinator._upkeep.problems
+    assert not env.coordinator._reconciler.problems
     assert env.rows("SELECT id FROM orders") == [[1]]
 
 

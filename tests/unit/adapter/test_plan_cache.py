@@ -75,19 +75,19 @@ def test_a_view_whose_plan_ends_its_worker_is_tried_after_growing_pauses(
 
     monkeypatch.setattr(Coordinator, "_plan", planned)
     env.start()
-    upkeep = env.coordinator._upkeep
-    upkeep.stop()
-    upkeep._pauses.clock = lambda: clock[0]
-    upkeep._pauses.keep(())
+    reconciler = env.coordinator._reconciler
+    reconciler.stop()
+    reconciler._pauses.clock = lambda: clock[0]
+    reconciler._pauses.keep(())
     tries.clear()
     for beat in range(300):
         clock[0] = float(beat)
-        upkeep._beat()
-    assert "it takes too much" in upkeep.problems["u2"]
-    assert "u3" not in upkeep.problems
+        reconciler._beat()
+    assert "it takes too much" in reconciler.problems["u2"]
+    assert "u3" not in reconciler.problems
     pauses = [after - before for before, after in pairwise(tries)]
     assert pauses == [1, 1, 2, 4, 8, 16, 32, LONGEST_PAUSE_S, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
     deadly.clear()
     clock[0] += LONGEST_PAUSE_S
-    upkeep._beat()
-    assert not upkeep.problems
+    reconciler._beat()
+    assert not reconciler.problems

@@ -53,8 +53,10 @@ def test_a_damaged_definition_does_not_keep_the_others_down(env, monkeypatch) ->
         assert [row[4] for row in shown] == ["failed", "failed"]
         replica.append("s1", NOW + 20, [((7, 1.0), NOW + 15, 1)])
         assert env.rows("SELECT id FROM orders") == [[7]]
-    env.coordinator._upkeep._pauses.keep(())  # its pause has grown meanwhile: let it be over
-    eventually(lambda: not env.coordinator._upkeep.problems)
+    env.coordinator._reconciler._pauses.keep(
+        ()
+    )  # its pause has grown meanwhile: let it be over
+    eventually(lambda: not env.coordinator._reconciler.problems)
 
 
 POINTS = [
@@ -110,7 +112,7 @@ def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) 
             env.sql("DROP MATERIALIZED VIEW totals")
     else:
         env.rows("DROP MATERIALIZED VIEW totals")
-        eventually(lambda: not first._upkeep._thread.is_alive())
+        eventually(lambda: not first._reconciler._thread.is_alive())
     env.dying_at = ""
     before = of_u2(env) if point in {"after-retire", "before-forget"} else []
     assert before in ([], [EMPTY, EMPTY])

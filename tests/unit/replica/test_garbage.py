@@ -23,7 +23,7 @@ class Driver:
         self.lanes = {"steady": SimpleNamespace(current=None)}
         self.flows: dict[str, object] = {}
         self.lock = threading.RLock()
-        self.upkeep = Maintenance(self, self.store, None, lambda: None)  # type: ignore[arg-type]
+        self.maintenance = Maintenance(self, self.store, None, lambda: None)  # type: ignore[arg-type]
 
     def run(self, step: str | None) -> None:
         current = None if step is None else SimpleNamespace(step=step, began_at=HOUR_S * 1e6)
@@ -48,7 +48,7 @@ def test_what_a_running_step_may_have_written_stays(driver: Driver, ahead_s: int
     driver.run("steady-1")
     begun = driver.write("begun", ahead_s)
     for _ in range(3):
-        driver.upkeep._collect()
+        driver.maintenance._collect()
     assert begun.exists()
 
 
@@ -56,17 +56,17 @@ def test_what_a_running_step_may_have_written_stays(driver: Driver, ahead_s: int
 def test_what_nothing_names_goes_once_its_step_has_ended(driver: Driver, ahead_s: int) -> None:
     driver.run("steady-1")
     orphan = driver.write("orphan", ahead_s)
-    driver.upkeep._collect()
+    driver.maintenance._collect()
     driver.run("steady-2")
     later = driver.write("later", ahead_s)
-    driver.upkeep._collect()
+    driver.maintenance._collect()
     assert not orphan.exists()
     assert later.exists()
 
 
 def test_what_nothing_names_goes_at_once_where_no_step_runs(driver: Driver) -> None:
     orphan = driver.write("orphan")
-    driver.upkeep._collect()
+    driver.maintenance._collect()
     assert not orphan.exists()
 
 
@@ -87,10 +87,10 @@ def test_who_does_not_own_a_store_deletes_nothing_in_it(
     with monkeypatch.context() as patch:
         patch.setattr(CheckpointStore, "is_owner", lambda _: False)
         for _ in range(4):
-            driver.upkeep._collect()
+            driver.maintenance._collect()
     assert path.exists()
     for _ in range(4):
-        driver.upkeep._collect()
+        driver.maintenance._collect()
     assert not path.exists()
 
 
@@ -109,10 +109,10 @@ def test_a_dataflow_that_loses_its_state_meanwhile_keeps_its_files(
 
     monkeypatch.setattr(driver.store, "named", named)
     for _ in range(2):
-        driver.upkeep._collect()
+        driver.maintenance._collect()
         assert flow.phase is Phase.STARTING
         assert recorded.exists()
     flow.phase = Phase.RUNNING
     monkeypatch.setattr(driver.store, "stored", lambda: frozenset({"u1"}))
-    driver.upkeep._collect()
+    driver.maintenance._collect()
     assert not recorded.exists()
