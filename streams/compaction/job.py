@@ -29,7 +29,6 @@ from streams.compaction.consolidation import ERRORS, Part, split, together
 from streams.compaction.merge_execution import (
     Failed,
     Result,
-    Wanted,
     attempt,
     log_failure,
     lost_or_corrupt,
@@ -38,6 +37,7 @@ from streams.compaction.merge_execution import (
 )
 from streams.compaction.merge_task import Limits, Task, read_parts, task_of, write_part
 from streams.compaction.plan import Merge
+from streams.compaction.read_ahead import Wanted
 from streams.compaction.staging import Staging, announce, renewed, staging_of
 from streams.errors import Corrupt
 from streams.ids import CollectionId
@@ -197,7 +197,8 @@ def reader(tasks: Tasks, kafka: ClientSettings) -> Callable[[Batches], Batches]:
 def read_cell(number: int, task: Task, kafka: ClientSettings) -> Batches:
     """Return the rows of `PARTS` for a cell."""
     try:
-        for part in read_parts(broker(kafka).chunks, task, 0, LIMITS.bucket_bytes, kernel()):
+        fetch = broker(kafka).chunks.fetch
+        for part in read_parts(fetch, task, 0, LIMITS.bucket_bytes, kernel()):
             yield parts_rows(
                 [
                     (number, bucket, packed(cell.updates), packed(cell.errors), None)

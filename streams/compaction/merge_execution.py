@@ -13,6 +13,7 @@ its Replace is void.
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from streams.compaction.consolidation import Part, split, together
@@ -25,10 +26,11 @@ from streams.compaction.merge_task import (
     write_part,
 )
 from streams.compaction.plan import Merge
+from streams.compaction.read_ahead import Fetch, Wanted, fetched, lots
 from streams.compaction.spill import Spill
 from streams.compaction.staging import fits, is_staged, release, stage
 from streams.errors import Corrupt, Determinate, Indeterminate, InvalidUsage, SlackwaterError
-from streams.ids import CollectionId, Timestamp
+from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain
 from streams.storage.client.shards import Shards, fresh_uuid
@@ -77,7 +79,6 @@ class BucketsTooFew(Exception):
 
 
 Result = Compacted | LostRace
-Wanted = tuple[CollectionId, Merge]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +96,59 @@ class Worker:
     is_stopping: Callable[[], bool] = lambda: False
 
     def compact_all(self, wanted: Sequence[Wanted]) -> list[Result | Failed]:
-        """Execute merges, one after the other."""
-        return [attempt(self.compact, *merge) for merge in wanted if not self.is_stopping()]
+        """Execute merges, one after the other; chunks of small ones are fetched together."""
+        results: list[Result | Failed] = []
+        for topic, merges in lots(wanted, self._data_topic):
+            if self.is_stopping():
+                break
+            fetch = self._read_ahead(topic, merges)
+            compact = partial(self.compact, fetch=fetch)
+            results += [attempt(compact, *merge) for merge in merges if not self.is_stopping()]
+        return results
 
-    def compact(self, collection: CollectionId, merge: Merge) -> Result:
-        """Execute a merge.
+    def _data_topic(self, collection: CollectionId) -> Topic | None:
+        """Return the topic of a collection's chunks; None if its merge will fail."""
+        try:
+            return self.shards.data_topic(collection)
+        except SlackwaterError:
+            return None
+
+    def _read_ahead(self, topic: Topic | None, merges: Sequence[Wanted]) -> Fetch:
+        fetch = self.shards.chunks.fetch
+        if topic is None or len(merges) == 1:
+            return fetch
+        return fetched(fetch, topic, [merge for _, merge in merges]).fetch
+
+    def compact(
+        self, collection: CollectionId, merge: Merge, *, fetch: Fetch | None = None
+    ) -> Result:
+        """Execute a merge; `fetch` may have its chunks already.
 
         Errors: Corrupt if a current chunk is damaged or missing; as `Shards.submit` and
         `Chunks.write`.
         """
         task = task_of(self.shards, collection, merge, self.limits)
+        fetch = fetch or self.shards.chunks.fetch
         try:
             try:
-                return self._compact(merge, task, self.limits.bucket_bytes * task.buckets)
+                return self._compact(
+                    merge, task, fetch, self.limits.bucket_bytes * task.buckets
+                )
             except BucketsTooFew:
-                total = measured(self.shards.chunks, task)
+                total = measured(fetch, task)
                 buckets = max(2, -(-total // self.limits.bucket_bytes))
-                return self._compact(merge, replace(task, buckets=buckets), total)
+                return self._compact(merge, replace(task, buckets=buckets), fetch, total)
         except Corrupt as corrupt:
             return lost_or_corrupt(self.shards, collection, merge, corrupt)
 
-    def _compact(self, merge: Merge, task: Task, foretold: int) -> Result:
+    def _compact(self, merge: Merge, task: Task, fetch: Fetch, foretold: int) -> Result:
         """Execute a merge with an estimate of its updates' bytes, at most doubled.
 
         Errors: Outgrown if they are larger; as `compact`.
         """
         name = self.new_id() if task.buckets > 1 else None
         try:
-            written = self._write(task, name, 2 * foretold)
+            written = self._write(task, fetch, name, 2 * foretold)
             if isinstance(written, LostRace):
                 return written
             return swap(self.shards, task.collection, merge, written)
@@ -131,10 +157,10 @@ class Worker:
                 release(self.shards, [(task.collection, name)])
 
     def _write(
-        self, task: Task, name: str | None, most_bytes: int
+        self, task: Task, fetch: Fetch, name: str | None, most_bytes: int
     ) -> tuple[ChunkRef, ...] | LostRace:
         """Return the chunks of the merged batch; those of several buckets are staged."""
-        parts = self._parts(task, most_bytes)
+        parts = self._parts(task, fetch, most_bytes)
         if name is not None:
             with temporary_directory("slackwater-", self.scratch) as directory:
                 spill = Spill(Path(directory), task.schema)
@@ -146,13 +172,13 @@ class Worker:
             return ()
         return write_part(self.shards.chunks, task, together(every, task.schema, self.kernel))
 
-    def _parts(self, task: Task, most_bytes: int) -> Iterator[Part]:
+    def _parts(self, task: Task, fetch: Fetch, most_bytes: int) -> Iterator[Part]:
         """Yield all that the task reads. Errors: Outgrown if it exceeds the estimate."""
         total = 0
         for group in range(len(task.groups)):
             self._go_on()
             room = self.limits.bucket_bytes
-            for part in read_parts(self.shards.chunks, task, group, room, self.kernel):
+            for part in read_parts(fetch, task, group, room, self.kernel):
                 total += part.nbytes
                 if total > most_bytes:
                     raise BucketsTooFew

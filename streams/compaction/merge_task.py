@@ -18,6 +18,7 @@ from streams.compaction import chunk_sizes
 from streams.compaction.chunk_sizes import MOST_EXPANSION
 from streams.compaction.consolidation import Part, reduced
 from streams.compaction.plan import Merge
+from streams.compaction.read_ahead import Fetch
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, Chunks
@@ -153,7 +154,7 @@ def bucket_count(merge: Merge, expansion: int, bucket_bytes: int) -> int:
 
 
 def read_parts(
-    chunks: Chunks, task: Task, group: int, room: int, kernel: Kernel
+    fetch: Fetch, task: Task, group: int, room: int, kernel: Kernel
 ) -> Iterator[Part]:
     """Yield the updates of one group of chunks, in parts that decode to `room` bytes.
 
@@ -161,7 +162,7 @@ def read_parts(
     """
     pieces_ = task.groups[group]
     refs = tuple(dict.fromkeys(piece.ref for piece in pieces_))
-    bodies = dict(zip(refs, chunks.fetch(task.topic, refs), strict=True))
+    bodies = dict(zip(refs, fetch(task.topic, refs), strict=True))
     loaded: list[Loaded] = []
     total = 0
     for piece in pieces_:
@@ -183,12 +184,12 @@ def decoded_bytes(topic: Topic, ref: ChunkRef, body: bytes) -> int:
         raise Corrupt(f"chunk {topic}/{ref.partition}@{ref.offset}: {cause}") from cause
 
 
-def measured(chunks: Chunks, task: Task) -> int:
+def measured(fetch: Fetch, task: Task) -> int:
     """The bytes of all of the task's chunks in memory. Errors: Corrupt, as `read_parts`."""
     total = 0
     for group in task.groups:
         refs = tuple(dict.fromkeys(piece.ref for piece in group))
-        bodies = chunks.fetch(task.topic, refs)
+        bodies = fetch(task.topic, refs)
         total += sum(
             decoded_bytes(task.topic, ref, body) for ref, body in zip(refs, bodies, strict=True)
         )

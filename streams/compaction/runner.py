@@ -30,11 +30,11 @@ from streams.compaction.merge_execution import (
     Failed,
     LostRace,
     Result,
-    Wanted,
     log_failure,
     reason_of,
 )
 from streams.compaction.plan import Merge
+from streams.compaction.read_ahead import Wanted
 from streams.ids import CapabilityId, CollectionId
 from streams.kafka.log import ChunkRef
 from streams.progress import Antichain

@@ -10,8 +10,9 @@ from streams.app.compaction import Counts, rounds
 from streams.app.service_config import Service
 from streams.compaction import chunk_sizes, plan
 from streams.compaction.backoff import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Backoffs
-from streams.compaction.merge_execution import Result, Wanted, Worker
+from streams.compaction.merge_execution import Result, Worker
 from streams.compaction.merge_task import FETCH_PIECES, Limits, bucket_count, grouped, pieces
+from streams.compaction.read_ahead import Wanted
 from streams.compaction.runner import Compaction, CompactionRequest
 from streams.ids import CollectionId, Offset, Timestamp
 from streams.kafka.log import ChunkRef

@@ -12,8 +12,9 @@ import pytest
 from streams.compaction import job, plan, staging
 from streams.compaction.collector import Collector
 from streams.compaction.job import SparkWorker
-from streams.compaction.merge_execution import Compacted, Failed, LostRace, Wanted
+from streams.compaction.merge_execution import Compacted, Failed, LostRace
 from streams.compaction.merge_task import Limits, Task, task_of
+from streams.compaction.read_ahead import Wanted
 from streams.compaction.staging import release, renewed, stage
 from streams.ids import CollectionId, Timestamp, Topic
 from streams.kafka.log import ChunkRef, ChunkWrite, Truncated
