@@ -47,11 +47,12 @@ from streams.adapter.catalog_outcomes import (
     Refused,
     VersionMismatch,
 )
+from streams.adapter.shared_groups import may_enter
 from streams.compute import dead_letters
 from streams.compute.description import IngestionDescription, SinkDescription, Start
 from streams.ids import DEFAULT_CLUSTER, CollectionId, EventId, Timestamp, Topic
 from streams.plan.physical import Column
-from streams.storage.client.catalog_ids import group_of
+from streams.storage.client.catalog_ids import own_group
 from streams.storage.log.persistent_map import Map
 from streams.storage.policy import Retention
 from streams.trace.kernel.functions import Function
@@ -84,6 +85,7 @@ class Item:
     Without a `policy` of its own the environment's applies. `functions` are the names of the
     Python functions that a view calls. `created_ms` is when the broker appended its Create.
     `former` is what a source read before it resumed elsewhere, one for each time, oldest first.
+    `shared_group` is the group that a view shares, empty if it has its own.
     """
 
     id: CollectionId
@@ -102,6 +104,7 @@ class Item:
     former: tuple[IngestionDescription, ...] = ()
     keys: tuple[str, ...] = ()
     cluster: str = DEFAULT_CLUSTER
+    shared_group: str = ""
 
     @property
     def has_shard(self) -> bool:
@@ -116,7 +119,7 @@ class Item:
     @property
     def group(self) -> str:
         """The group of its shard."""
-        return group_of(self.id)
+        return self.shared_group or own_group(self.id)
 
     @property
     def dead_letters(self) -> "Item | None":
@@ -274,6 +277,11 @@ class Catalog:
         """Return the id of the next object."""
         return CollectionId(f"{LETTERS[kind]}{self.last_number + 1}")
 
+    def group_of(self, id: CollectionId) -> str:  # noqa: A002  the field's name
+        """Return the group of an object, which may be dropped."""
+        item = self.items.get(id) or self.dropped.get(id)
+        return own_group(id) if item is None else item.group
+
     def dependants(self, id: CollectionId) -> tuple[Item, ...]:  # noqa: A002  the field's name
         """Return the objects that read this one or its dead letters, oldest first."""
         ids = self._with_letters(id)
@@ -355,6 +363,8 @@ class Catalog:
                 return f"{NAMES[taken.kind]} {taken.name} already exists"
         if item.cluster not in self.clusters.live:
             return f"no cluster {item.cluster}"
+        if item.shared_group and not may_enter(item, self.items.values()):
+            return f"no group {item.shared_group} in cluster {item.cluster}"
         missing = [collection for collection in item.inputs if collection not in self.items]
         if missing:
             return f"no object {missing[0]}"

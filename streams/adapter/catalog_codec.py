@@ -64,6 +64,9 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
     match body:
         case Open():
             return "catalog_open", {}
+        case Create(item) if item.shared_group:
+            shared = {"cluster": item.cluster, "shared_group": item.shared_group}
+            return "catalog_create_3", {**_item_fields(item), **shared}
         case Create(item) if item.cluster != DEFAULT_CLUSTER:
             return "catalog_create_2", {**_item_fields(item), "cluster": item.cluster}
         case Create(item):
@@ -114,6 +117,9 @@ def _body(  # noqa: C901, PLR0911, PLR0912 - one case an event
             return Create(_item(record))
         case "catalog_create_2":
             return Create(replace(_item(record), cluster=record["cluster"]))
+        case "catalog_create_3":
+            cluster, group = record["cluster"], record["shared_group"]
+            return Create(replace(_item(record), cluster=cluster, shared_group=group))
         case "catalog_birth":
             return Birth(CollectionId(record["id"]), Timestamp(record["as_of"]))
         case "catalog_retain":

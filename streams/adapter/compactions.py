@@ -59,13 +59,12 @@ class Compactions:
             raise
 
     def _sinces(self, groups: set[str]) -> dict[CollectionId, Antichain]:
-        """Return the sinces of the objects that groups are named after, where there are any."""
-        sinces = {}
+        """Return the sinces of all collections of the groups."""
+        sinces: dict[CollectionId, Antichain] = {}
         for group in groups:
             try:
-                state = self.shards.group_state(group).collections.get(CollectionId(group))
+                collections = self.shards.group_state(group).collections
             except SlackwaterError:  # it is in trouble, as SHOW says; or it is gone
                 continue
-            if state is not None:
-                sinces[state.id] = state.since
+            sinces |= {state.id: state.since for state in collections.live.values()}
         return sinces

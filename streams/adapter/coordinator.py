@@ -349,7 +349,7 @@ class Coordinator:
             if item is None:
                 return None
             if item.has_shard:
-                self._objects.refuse_taken(item.id)
+                self._objects.refuse_taken(item)
             if isinstance(evaluation, PlannedView) and not emits(item.query):
                 self._objects.plans.keep(item.id, evaluation.plan)
             defined = Create(item)

@@ -11,6 +11,7 @@ from streams.adapter.audit_verdicts import topic_of_verdicts
 from streams.adapter.bad_messages import refuse_inline, refuse_limit, refuse_taken
 from streams.adapter.catalog import NAMES, Catalog, Item, ItemKind
 from streams.adapter.cluster_definitions import live_cluster
+from streams.adapter.shared_groups import group_for
 from streams.adapter.system_columns import relation_of
 from streams.adapter.timelines import common, timeline
 from streams.adapter.unknown_names import unknown
@@ -203,8 +204,10 @@ def view(
             "rows that are ingested after their window has ended would be dropped silently",
             "declare a WATERMARK in the sources: then it says how long a window waits for rows",
         )
+    id_, cluster = catalog.next_id("view"), live_cluster(statement.cluster, catalog).name
+    shared = group_for(int(id_[1:]), cluster, catalog.items.values())
     return Item(
-        id=catalog.next_id("view"),
+        id=id_,
         kind="view",
         name=statement.name,
         statement=text,
@@ -213,7 +216,8 @@ def view(
         inputs=viewed.inputs,
         policy=retention(statement.retain),
         functions=viewed.functions,
-        cluster=live_cluster(statement.cluster, catalog).name,
+        cluster=cluster,
+        shared_group="" if statement.owns_topic else shared,
     )
 
 

@@ -17,6 +17,7 @@ from streams.adapter.catalog import Birth, Forget, Item, ItemKind
 from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.ownership import described, strange
 from streams.adapter.plan_cache import Planner, Plans
+from streams.adapter.shared_groups import is_alone
 from streams.adapter.timelines import EVENT_BIRTH
 from streams.compute.as_of import Bound, ReadableInterval, continued, newborn, select
 from streams.compute.description import (
@@ -37,11 +38,10 @@ from streams.plan.physical import Arrange, Dataflow, Source
 from streams.plan.physical import Import as PlannedImport
 from streams.plan.sql.emit import emits
 from streams.progress import frontier
-from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards, write_capability
 from streams.storage.client.submit import Unread, unread_error
-from streams.storage.log.events import Acquire, Body, Drop, Right, system_capability
+from streams.storage.log.events import Acquire, Drop, Right, system_capability
 from streams.storage.log.outcomes import Acquired, Unavailable
 from streams.storage.log.state import CollectionState
 from streams.storage.policy import catalog_hold
@@ -137,18 +137,21 @@ class Objects:
         self._shards.submit(
             [
                 (
-                    group_of(shard),
+                    self._group_of(shard),
                     Acquire(collection=shard, capability=reading_hold(shard), right=Right.READ),
                 )
                 for shard in shards
             ]
         )
 
+    def _group_of(self, id_: CollectionId) -> str:
+        return self._catalog.state.group_of(id_)
+
     def _lacks_reads(self, shard: CollectionId) -> bool:
         """Whether a shard is followed without a hold of our reads."""
         if not self._is_followed(shard):
             return False
-        collection = self._shards.group_state(group_of(shard)).collections.get(shard)
+        collection = self._shards.group_state(self._group_of(shard)).collections.get(shard)
         return collection is not None and reading_hold(shard) not in collection.capabilities
 
     def establish(self, item: Item) -> DataflowDescription:
@@ -168,14 +171,17 @@ class Objects:
             if item.dead_letters is not None:
                 self._create_shard(item.dead_letters)
         elif item.sink is not None:
-            own = sink_spec(describe(item), self._shards.namespace)
+            own = sink_spec(self._described(item), self._shards.namespace)
             names = (item.sink.topic, own.progress_topic, own.schema_topic)
             self._topics.create([TopicSpec(name, 1, TopicKind.OUTPUT) for name in names])
         self.crash("after-shard")
-        description = describe(item, self.plans.of(item, self._catalog.state))
+        description = self._described(item, self.plans.of(item, self._catalog.state))
         if not description.is_computed:
             return description
         return description.compacted(frontier(self._as_of(item, description.as_of)))
+
+    def _described(self, item: Item, plan: str = "") -> DataflowDescription:
+        return describe(item, self._group_of, plan)
 
     def _as_of(self, item: Item, born: Timestamp) -> Timestamp:
         """Select where a replica that joins begins to compute what is in the shard already."""
@@ -220,11 +226,19 @@ class Objects:
         self.crash("after-drop")
         self._retire(item)
         self.crash("after-retire")
-        if is_there:
-            self._shards.delete(item.id)
+        if is_there and self._is_last(item):
+            self._shards.delete(item.group)
+
+    def _is_last(self, item: Item) -> bool:
+        """Whether nothing else is, or will be, in the group of a dropped object."""
+        catalog = self._catalog.state
+        return is_alone(item, (*catalog.items.values(), *catalog.dropped.values()))
 
     def _end_shard(self, item: Item) -> bool:
-        """Drop the shard; return False if another catalog created it."""
+        """Drop the shard; return False if another catalog created it.
+
+        Errors: Corrupt if it shares its log and that has halted.
+        """
         try:
             if self._has_shard(item.id):
                 if not self._is_ours(item):
@@ -232,7 +246,10 @@ class Objects:
                 self._shards.drop(item.id)
                 if item.dead_letters is not None and self._has_shard(item.dead_letters.id):
                     self._shards.drop(item.dead_letters.id)
-        except (Corrupt, Truncated) as cause:  # its topics are deleted all the same
+        except (Corrupt, Truncated) as cause:
+            if isinstance(cause, Corrupt) and not self._is_last(item):
+                raise  # other shards need the log, so it will be repaired
+            # its topics are deleted all the same
             log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
         return True
 
@@ -240,18 +257,20 @@ class Objects:
         """Record the drop for clients that ask after the topics are deleted."""
         try:
             letters = [] if item.dead_letters is None else [item.dead_letters.id]
-            self._directory.retire(item.id, [item.id, *letters])
+            self._directory.retire(item.group, [item.id, *letters])
         except (Corrupt, Truncated, Unread) as cause:
             # a failed registry does not prevent the deletion of topics
             log.warning("registry of ids is lost", extra={"id": item.id, "cause": str(cause)})
 
-    def refuse_taken(self, id_: CollectionId) -> None:
+    def refuse_taken(self, item: Item) -> None:
         """Errors: InvalidStatement if the id of a new object has a shard already.
 
         No object ever had the id, so another catalog created the shard.
         """
-        if self._exists(id_):
-            names = self._shards.names(id_)
+        id_, names = item.id, self._shards.names(item.group)
+        catalog = self._catalog.state.items.values()
+        is_new = all(other.group != item.group for other in catalog)
+        if is_new and self._topics.describe(names.log) is not None:
             raise InvalidStatement(
                 f"id {id_} of the new object is taken: topic {names.log} exists",
                 "another catalog created it: the catalog's topic was deleted or replaced, and"
@@ -262,7 +281,7 @@ class Objects:
 
     def _release(self, reader: CollectionId, read: CollectionId) -> None:
         """Release an input. Errors: as `abolish`; then the hold may still exist."""
-        group = group_of(read)
+        group = self._group_of(read)
         self._shards.open(group)
         (outcome,) = self._shards.submit([(group, Drop(read, hold_of(reader, read)))])
         if isinstance(outcome, Unavailable):
@@ -270,20 +289,20 @@ class Objects:
 
     def _hold(self, item: Item) -> None:
         """Acquire missing holds on the inputs; the dataflow moves them from there on."""
-        wanted: list[tuple[str, Body]] = []
+        wanted: list[tuple[str, Acquire]] = []
         for collection in item.inputs:
-            self._shards.open(group_of(collection))
+            self._shards.open(self._group_of(collection))
             if hold_of(item.id, collection) not in self._shards.state(collection).capabilities:
                 hold = hold_of(item.id, collection)
                 wanted.append(
                     (
-                        group_of(collection),
+                        self._group_of(collection),
                         Acquire(collection=collection, capability=hold, right=Right.READ),
                     )
                 )
-        for (group, _), outcome in zip(wanted, self._shards.submit(wanted), strict=True):
+        for (_, body), outcome in zip(wanted, self._shards.submit(wanted), strict=True):
             if not isinstance(outcome, Acquired) or outcome.frontier.is_empty:
-                raise InvalidUsage(f"collection {group} cannot be held: {outcome}")
+                raise InvalidUsage(f"collection {body.collection} cannot be held: {outcome}")
 
     def _birth(self, item: Item) -> Timestamp:
         """Choose the first time: by the inputs, or for a source that of its definition.
@@ -318,16 +337,21 @@ class Objects:
         why = self._strange(item)
         if why:
             names = self._shards.names(item.group)
+            remedy = "create it again"
+            if not item.shared_group:
+                topics = f"{names.log} and {names.data}"
+                remedy = f"delete topics {topics} if what they hold is not needed"
             raise InvalidUsage(
                 f"shard {item.id} is not that of {item.name}: {why}; put the catalog's topic"
-                f" back, or drop {item.name} and delete topics {names.log} and {names.data} if"
-                " what they hold is not needed"
+                f" back, or drop {item.name} and {remedy}"
             )
         if self._lacks_reads(item.id):
             self._hold_for_reads([item.id])
 
     def _make_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
+        if item.shared_group:
+            self._directory.give(item.id, item.shared_group)
         self._shards.create(
             item.group,
             item.id,
@@ -340,7 +364,7 @@ class Objects:
     def _has_shard(self, collection: CollectionId) -> bool:
         if not self._is_followed(collection) and not self._exists(collection):
             return False
-        group = group_of(collection)
+        group = self._group_of(collection)
         self._shards.open(group)
         return collection in self._shards.group_state(group).collections
 
@@ -371,25 +395,27 @@ class Objects:
         return collection is None or collection.is_dropped or not self._strange(item)
 
     def _is_followed(self, collection: CollectionId) -> bool:
-        followed = self._shards.following.groups.get(group_of(collection))
+        followed = self._shards.following.groups.get(self._group_of(collection))
         return followed is not None and followed.failure is None
 
     def _exists(self, collection: CollectionId) -> bool:
-        names = self._shards.names(group_of(collection))
+        names = self._shards.names(self._group_of(collection))
         return self._topics.describe(names.log) is not None
 
 
-def describe(item: Item, plan: str = "") -> DataflowDescription:
+def describe(
+    item: Item, group_of: Callable[[CollectionId], str], plan: str = ""
+) -> DataflowDescription:
     """Return the dataflow of an object, equal each time, so that a replica recognises it.
 
-    The plan is a view's, in JSON.
+    `group_of` returns the groups of inputs. The plan is a view's, in JSON.
     """
     assert item.as_of is not None, "an object is born before its dataflow is described"
     return DataflowDescription(
         export=item.id,
         kind=KINDS[item.kind],
         name=item.name,
-        group=item.id if item.has_shard else "",
+        group=item.group if item.has_shard else "",
         columns=item.columns,
         as_of=item.as_of,
         imports=tuple(

@@ -40,7 +40,8 @@ def with_way_out(error: SlackwaterError, item: Item, shards: Shards) -> str:
     text = str(error)
     if not isinstance(error, Corrupt | Truncated):
         return text
-    logs = {f"log {shards.names(id_).log}": id_ for id_ in (item.id, *item.inputs)}
+    home = shards.following.home
+    logs = {f"log {shards.names(home(id_) or id_).log}": id_ for id_ in (item.id, *item.inputs)}
     id_ = next((id_ for log, id_ in logs.items() if log in text), None)
     return text if id_ is None else f"{text}; 'slackwater shard verify {id_}' {VERIFY}"
 

@@ -13,6 +13,7 @@ that a clock makes due: those of a thousand that stand still cost nothing.
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -21,13 +22,11 @@ from streams.adapter.provisioning import reading_hold
 from streams.adapter.read_holds import Guards
 from streams.adapter.timelines import retained, timeline
 from streams.adapter.timer_queue import Due
-from streams.compute import dead_letters
 from streams.compute.reclocking import MAX_SKEW_MS
 from streams.errors import SlackwaterError
 from streams.ids import CollectionId
 from streams.progress import Antichain
 from streams.storage.client.backoff import RetryBackoff
-from streams.storage.client.catalog_ids import group_of
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Downgrade
 from streams.storage.log.state import CollectionState
@@ -57,6 +56,7 @@ class History:
     _ahead_ms: int = 0
     _asked_at: float | None = None
     _items: Mapping[CollectionId, Item] = field(default_factory=dict)
+    _by_group: Mapping[str, Sequence[CollectionId]] = field(default_factory=dict)
     _wanted: set[CollectionId] = field(default_factory=set)
     _due_at: Due = field(default_factory=Due)
     _moved: set[str] = field(default_factory=set)
@@ -75,6 +75,10 @@ class History:
             self._items,
             {item.id: item for item in items if item.has_shard},
         )
+        by_group = defaultdict[str, list[CollectionId]](list)
+        for item in self._items.values():
+            by_group[item.group].append(item.id)
+        self._by_group = by_group
         for gone in before.keys() - self._items.keys():
             self._due_at.set(gone, None)
         changed = {id_ for id_, item in self._items.items() if before.get(id_) is not item}
@@ -124,11 +128,11 @@ class History:
             self._moved |= groups
 
     def _want(self) -> None:
-        """Find what is to be looked at: a group has the name of its object."""
+        """Find what is to be looked at."""
         with self._lock:
             moved, self._moved = self._moved, set()
-        letters = {dead_letters.of(CollectionId(group)) for group in moved}
-        self._wanted |= self._items.keys() & (moved | letters)
+        for group in moved:
+            self._wanted.update(self._by_group.get(group, ()))
         self._wanted.update(self._due_at.take(self.now_ms()))
 
     def _move(self, collections: Sequence[Kept]) -> set[CollectionId]:
@@ -140,9 +144,8 @@ class History:
             moved = downgrade(state, catalog_hold(state.id), policy, now_ms)
             reading = self.guards.frontier(state.id)
             followed = self._follow(state, moved, reading)
-            moves += [
-                (group_of(state.id), since) for since in (moved, followed) if since is not None
-            ]
+            group = self._items[state.id].group
+            moves += [(group, since) for since in (moved, followed) if since is not None]
             self._time(state, policy)
             if reading.is_empty:
                 done.add(state.id)
@@ -188,7 +191,7 @@ class History:
         hold = catalog_hold(state.id)
         stays = state.capabilities[hold].frontier
         body = Downgrade(collection=state.id, capability=hold, frontier=stays)
-        group = group_of(state.id)
+        group = self._items[state.id].group
         self.shards.submit([(group, body)])
         skew_ms = self.shards.skew_ms(group)
         if abs(skew_ms) > MAX_SKEW_MS:

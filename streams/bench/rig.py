@@ -16,6 +16,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.bulk_producer import Publisher
 from streams.kafka.client.raw import RawReader
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards
 from streams.temporary import temporary_directory
 
@@ -40,7 +41,7 @@ class Rig:
         """Run a CREATE and follow what it made."""
         facts = self.environment.sql(statement)[0].facts
         collection = CollectionId(str(facts["id"]))
-        self.shards.open(collection)
+        Directory(self.shards).find(collection)
         return collection
 
     @property

@@ -34,6 +34,7 @@ from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import TopicKind, TopicSpec
 from streams.progress import Antichain, frontier
 from streams.storage import description
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.shards import Shards
 from streams.storage.read import reader as read
 from streams.trace.kernel.kernel import Kernel
@@ -184,7 +185,9 @@ class DemoRun:
                 self.environment.sql(statement)
         for row in self._conditions():
             self.ids[str(row["name"])] = CollectionId(str(row["id"]))
-        self.shards.open(*self.ids.values())
+        directory = Directory(self.shards)
+        for id_ in self.ids.values():
+            directory.find(id_)
         with self.console.status("waiting for Spark to start"):
             self._await_running()
 

@@ -134,7 +134,7 @@ class FakeReplica:
         description = next(
             description for description in self.created if description.export == collection
         )
-        self.shards.open(export)
+        self.shards.open(description.group)
         schema = arrow_schema([column.type for column in description.columns])
         columns = [
             *([row[index] for row, _, _ in updates] for index in range(len(schema) - 2)),
@@ -161,6 +161,6 @@ class FakeReplica:
             upper=until,
             chunks=refs,
         )
-        (outcome,) = self.shards.submit([(export, Append((part,)))])
+        (outcome,) = self.shards.submit([(description.group, Append((part,)))])
         assert isinstance(outcome, Appended), outcome
         self.say(Frontiers(collection, until, until))

@@ -7,7 +7,7 @@ price: a reader may be overtaken by compaction, and gets an error that says so
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,6 +24,7 @@ from streams.kafka.client.broker import KafkaBroker
 from streams.kafka.client.raw import RawReader
 from streams.kafka.settings import ClientSettings
 from streams.kafka.topics import OffsetRange, Topics
+from streams.storage.client.id_registry import Directory
 from streams.storage.client.reserved_names import REGISTRY
 from streams.storage.client.shards import Shards
 from streams.storage.log.state import CollectionState, State
@@ -88,10 +89,11 @@ class AttachedNamespace:
         """
         collection = CollectionId(id_)
         groups = self.groups()
-        if id_ in groups:  # a collection's group mostly bears its name
-            self.shards.open(id_)
-            if collection in self.shards.group_state(id_).collections:
-                return collection
+        for group in (id_, self._registered(collection)):
+            if group in groups:
+                self.shards.open(group)
+                if collection in self.shards.group_state(group).collections:
+                    return collection
         broken = self.open_all()
         collections = [
             collection
@@ -101,6 +103,13 @@ class AttachedNamespace:
         if collection in collections:
             return collection
         raise unknown(id_, collections, broken, self.namespace)
+
+    def _registered(self, collection: CollectionId) -> str | None:
+        """The group that the registry gave an id to; None if it did not, or cannot be read."""
+        with suppress(SlackwaterError):
+            entry = Directory(self.shards).registered(collection)
+            return None if entry is None else entry.group
+        return None
 
     def state(self, group: str) -> State:
         """A group as folded so far."""

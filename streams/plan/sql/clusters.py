@@ -120,6 +120,14 @@ def drop(cursor: Cursor) -> DropCluster:
     return DropCluster(cluster(cursor), if_exists)
 
 
+OWN_TOPIC_USAGE = "[OWN TOPIC]"
+
+
+def owns_topic(cursor: Cursor) -> bool:
+    """`[OWN TOPIC]`: whether a view has a log and a data topic of its own."""
+    return cursor.accept("OWN", "TOPIC")
+
+
 def placed(cursor: Cursor) -> str:
     """`[IN CLUSTER name]`: the name of the cluster that an object is to be in."""
     return cluster(cursor) if cursor.accept("IN", "CLUSTER") else DEFAULT_CLUSTER

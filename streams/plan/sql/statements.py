@@ -81,6 +81,7 @@ class CreateMaterializedView:
     if_not_exists: bool
     retain: Retain | None = None
     cluster: str = DEFAULT_CLUSTER
+    owns_topic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,7 +183,7 @@ _SOURCE_USAGE = (
 )
 _VIEW_USAGE = (
     f"CREATE MATERIALIZED VIEW [IF NOT EXISTS] name {clusters.IN_USAGE}"
-    f" [WITH ({history.USAGE})] AS SELECT ..."
+    f" {clusters.OWN_TOPIC_USAGE} [WITH ({history.USAGE})] AS SELECT ..."
     f" [{emit.USAGE}]"
 )
 _SINK_USAGE = (
@@ -361,9 +362,11 @@ def _create_view(cursor: Cursor) -> Statement:
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     name = cursor.name("a view name")
     cluster = clusters.placed(cursor)
+    owns_topic = clusters.owns_topic(cursor)
     retain = history.retain(cursor) if cursor.accept("WITH") else None
     cursor.expect("AS")
-    return CreateMaterializedView(name, select.query(cursor), if_not_exists, retain, cluster)
+    query = select.query(cursor)
+    return CreateMaterializedView(name, query, if_not_exists, retain, cluster, owns_topic)
 
 
 def _explain(cursor: Cursor) -> Statement:

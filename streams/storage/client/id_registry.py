@@ -10,7 +10,8 @@ Before the topics of a group are deleted, the entries of its ids are dropped
 the entry lives and the log is gone, the log is lost: the topic was deleted externally.
 
 Objects of the catalog have no entry until they are dropped: the catalog is a log that numbers
-its objects, and such names are reserved for it.
+its objects, and such names are reserved for it. Only those in a shared group have one, without
+a log topic: the coordinator makes a group that is lost again.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CollectionId
 from streams.kafka.log import Truncated
-from streams.storage.client.catalog_ids import CATALOG_ID, group_of
+from streams.storage.client.catalog_ids import CATALOG_ID, own_group
 from streams.storage.client.group import MADE_ANEW, lost_records
 from streams.storage.client.lifecycle import Claimed, Command, NotBound, refusal
 from streams.storage.client.reserved_names import ENTRY, REGISTRY, refuse_reserved
@@ -35,7 +36,7 @@ DELETED = "the topic is gone, and no drop of the collection is on record: what i
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The group that has an id, and the id of its log topic at that time.
+    """The group that has an id, and the id of its log topic at that time, if that is fixed.
 
     A retired entry tells only that the id was dropped, and that its log is or will be deleted.
     """
@@ -142,9 +143,26 @@ class Directory:
     def _check_log(self, entry: Entry) -> None:
         """Errors: Truncated if the log that the id was given to no longer exists."""
         topic_id = self.shards.identity(entry.group)
-        if topic_id != entry.topic_id:
+        if topic_id is None or (entry.topic_id and topic_id != entry.topic_id):
             log = self.shards.names(entry.group).log
             raise lost_records(log, BEFORE_THE_LOG, DELETED if topic_id is None else MADE_ANEW)
+
+    def give(self, id_: CollectionId, group: str) -> None:
+        """Record that an object of the catalog is in a group that it shares. Idempotent.
+
+        Errors: InvalidUsage if the id was given away before, by another catalog; as `retire`.
+        """
+        self.shards.make(REGISTRY)
+        if self._folded_entry(id_) == Entry(group, ""):
+            return
+        (outcome,) = self.shards.submit([(REGISTRY, made_entry(id_, group, ""))])
+        if isinstance(outcome, Unavailable):
+            raise unread_error(outcome.reason)
+        if not isinstance(outcome, Created):
+            raise InvalidUsage(
+                f"id {id_} is to be in group {group}, but was given away before, by another"
+                f" catalog: group {self.claimant(id_)}"
+            )
 
     def retire(self, group: str, ids: Collection[CollectionId]) -> None:
         """Record that these ids were dropped, before the topics of their group are deleted.
@@ -198,16 +216,15 @@ class Directory:
     def entry(self, id_: CollectionId) -> Entry | None:
         """Return the group of an id; None if it has none.
 
-        A collection that was created without the registry has a group of its own name. Of the
-        objects of the catalog the registry knows only dropped ones, so it is asked only if
-        their group is gone.
+        A collection that was created without the registry has a group of its own name. So have
+        most objects of the catalog, and the registry is asked about those that have none.
         """
         self.waits()
         is_catalogs = CATALOG_ID.fullmatch(id_) is not None
         registered = None if is_catalogs else self.registered(id_)
         if registered is not None:
             return registered
-        group = group_of(id_)
+        group = own_group(id_)
         own = self.shards.identity(group)
         if own is not None:
             return Entry(group, own)

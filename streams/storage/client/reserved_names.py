@@ -36,6 +36,7 @@ def refuse_reserved(name: str) -> None:
         )
     if CATALOG_ID.fullmatch(name):
         raise InvalidUsage(
-            f"{name}: names of s, u, r, k or e and a number are reserved for the catalog's"
-            " sources, views, rebases, sinks and dead letters: choose another name"
+            f"{name}: names of s, u, r, k, e, i or g and a number are reserved for the"
+            " catalog's sources, views, rebases, sinks, dead letters, indexes and groups:"
+            " choose another name"
         )

@@ -54,7 +54,7 @@ def test_from_a_topic_to_an_answer_and_away_again(environment, broker) -> None:
     query = (
         f"SELECT customer, count(*) AS n, sum(amount) AS total FROM {name} GROUP BY customer"
     )
-    (notice,) = environment.sql(f"CREATE MATERIALIZED VIEW {view} AS {query}")
+    (notice,) = environment.sql(f"CREATE MATERIALIZED VIEW {view} OWN TOPIC AS {query}")
     mine = f"{environment.settings.namespace}.{notice.facts['id']}."
     assert len(topics(broker.bootstrap, mine)) == 2
     eventually(lambda: environment.sql(f"SELECT sum(n) FROM {view}")[0].rows == ((100,),))

@@ -61,6 +61,11 @@ GOLDEN = {
         "20564945572076202e2e2e1053454c4543542031040469640c424947494e540c616d6f756e740c44"
         "4f55424c4500020473310000000000000263"
     ),
+    "shares g4": (
+        "c301f10b7ad343bbf017026506120475340202763c435245415445204d4154455249414c495a4544"
+        "20564945572076202e2e2e1053454c4543542031040469640c424947494e540c616d6f756e740c44"
+        "4f55424c4500020473310000000000000e64656661756c74046734"
+    ),
 }
 GOLDEN_CLUSTERS = [
     "c301d0caaaa0bbf8918102650612026306106c6f63616c5b315d10",
@@ -173,6 +178,22 @@ def test_a_cluster_stays_while_something_is_in_it() -> None:
     assert not catalog.clusters.ending
 
 
+def test_a_view_shares_a_group_of_its_cluster_alone() -> None:
+    sharing = replace(view(4, "v", "s1"), shared_group="g4")
+    another = replace(view(5, "w", "s1"), shared_group="g4")
+    _, outcomes = fold([*BASE, Create(another)])
+    assert isinstance(outcomes[-1], Refused)
+    catalog, outcomes = fold([*BASE, Create(sharing), Create(another)])
+    assert all(isinstance(outcome, Accepted) for outcome in outcomes)
+    assert catalog.group_of(U4) == "g4"
+    elsewhere = replace(another, cluster="c")
+    _, outcomes = fold([*BASE, AddCluster(C), Create(sharing), Create(elsewhere)])
+    assert outcomes[-1] == Refused("no group g4 in cluster c")
+    catalog, outcomes = fold([*BASE, Create(sharing), Drop(U4), Create(another)])
+    assert outcomes[-1] == Refused("no group g4 in cluster default")
+    assert catalog.group_of(U4) == "g4", "until it is forgotten"
+
+
 def test_records_keep_their_form() -> None:
     """Catalogs that are there are read for ever: of `default` they have no word."""
     event = CatalogEvent(EventId("e"), 3, 9, Create(view(4, "v", "s1")))
@@ -181,6 +202,9 @@ def test_records_keep_their_form() -> None:
     inside = replace(event, body=Create(replace(view(4, "v", "s1"), cluster="c")))
     assert codec.name_of(encode(inside)) == "catalog_create_2"
     assert encode(inside).hex() == GOLDEN["in c"]
+    sharing = replace(event, body=Create(replace(view(4, "v", "s1"), shared_group="g4")))
+    assert codec.name_of(encode(sharing)) == "catalog_create_3"
+    assert encode(sharing).hex() == GOLDEN["shares g4"]
     bodies: list[Body] = [
         AddCluster(C),
         ScaleCluster("c", 2),
@@ -268,6 +292,8 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
         RemoveCluster("c"),
         ForgetCluster("c"),
         Create(replace(view(4, "v", "s1"), cluster="c")),
+        Create(replace(view(4, "v", "s1"), cluster="c", shared_group="g4")),
+        Create(replace(view(4, "v", "s1"), shared_group="g4")),
     ],
 )
 def test_every_event_comes_back_as_it_was(body) -> None:

@@ -133,7 +133,7 @@ def test_a_drop_removes_everything_but_the_number(env) -> None:
     assert env.rows("SHOW MATERIALIZED VIEWS") == []
     assert "does not exist" in env.fails("SUBSCRIBE totals").message
     eventually(lambda: not env.coordinator.catalog.state.dropped)
-    assert not [name for name in env.broker.topics.names() if ".u2." in name]
+    assert not [name for name in env.broker.topics.names() if ".g2." in name]
     capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
     assert not [capability for capability in capabilities if capability.startswith("u2")]
     with Storage.memory(env.broker) as fresh:

@@ -141,7 +141,7 @@ def unmade(env, monkeypatch):
     real = env.broker.topics.create
 
     def refuse(specs):
-        if any(".u2." in spec.name for spec in specs):
+        if any(".g2." in spec.name for spec in specs):
             raise Determinate("the cluster has no room")
         real(specs)
 

@@ -20,7 +20,7 @@ def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) ->
     real = env.broker.topics.create
 
     def refuse(specs):
-        if any(".u2." in spec.name for spec in specs):
+        if any(".g2." in spec.name for spec in specs):
             raise Determinate("the cluster has no room")
         real(specs)
 
@@ -28,7 +28,7 @@ def test_what_cannot_be_made_fails_alone_and_is_tried_again(env, monkeypatch) ->
     notice, done = env.sql(TOTALS)
     assert notice == Notice("totals is defined, but not created yet: the cluster has no room")
     assert done == Complete("CREATE MATERIALIZED VIEW", {"id": "u2"})
-    assert env.rows(TOTALS.replace("totals", "other")) == []
+    assert env.rows(TOTALS.replace("totals", "other OWN TOPIC")) == []
     first, second = env.rows("SHOW MATERIALIZED VIEWS")
     assert (first[4], first[6]) == ("failed", "the cluster has no room")
     assert second[4] != "failed"
@@ -119,7 +119,7 @@ def test_a_coordinator_that_dies_in_a_drop_is_continued_by_the_next(env, point) 
     env.start()
     eventually(lambda: not env.coordinator.catalog.state.dropped)
     assert of_u2(env) == [EMPTY, EMPTY]
-    assert not [name for name in env.broker.topics.names() if ".u2." in name]
+    assert not [name for name in env.broker.topics.names() if ".g2." in name]
     capabilities = env.coordinator.shards.state(CollectionId("s1")).capabilities
     assert not [capability for capability in capabilities if capability.startswith("u2")]
 
@@ -150,9 +150,7 @@ def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> N
     env.rows(TOTALS.replace("totals", "other"))
     ids = [CollectionId(id_) for id_ in ("s1", "u2", "u3")]
     shards = env.coordinator.shards
-    shards.submit(
-        [(collection, Drop(collection, reading_hold(collection))) for collection in ids]
-    )
+    shards.submit([(shards.group_of(id_), Drop(id_, reading_hold(id_))) for id_ in ids])
     env.coordinator.stop()
     flushes: list[set[str]] = []
     honest = env.broker.logs.append_each
@@ -164,8 +162,6 @@ def test_holds_for_reads_are_taken_of_all_objects_at_once(env, monkeypatch) -> N
 
     monkeypatch.setattr(env.broker.logs, "append_each", append)
     env.start()
-    assert [flush for flush in flushes if flush] == [
-        {f"sw.{collection}.log" for collection in ids}
-    ]
+    assert [flush for flush in flushes if flush] == [{"sw.s1.log", "sw.g2.log"}]
     for collection in ids:
         assert reading_hold(collection) in env.coordinator.shards.state(collection).capabilities

@@ -158,12 +158,14 @@ def test_the_names_of_the_catalog_are_nobody_elses(storage: Storage) -> None:
     for kind in LETTERS:
         id_ = catalog.next_id(kind)
         with pytest.raises(
-            InvalidUsage, match="7: names of s, u, r, k or e and a number are reserved"
+            InvalidUsage, match="7: names of s, u, r, k, e, i or g and a number are reserved"
         ):
             storage.create(id_, TABLE)
         with pytest.raises(InvalidUsage, match="choose another name"):
             storage.create(T1, TABLE, group=id_)
         assert storage.shards.identity(id_) is None
+    with pytest.raises(InvalidUsage, match="choose another name"):
+        storage.create(T1, TABLE, group="g7")
     for other in ("u", "u7x", "t7", "U7"):
         storage.create(CollectionId(other), TABLE)
 
