@@ -64,7 +64,7 @@ def _fields(  # noqa: C901, PLR0911, PLR0912 - one case an event
     match body:
         case Open():
             return "catalog_open", {}
-        case Create(item) if item.shared_group:
+        case Create(item) if item.shared_group or (item.sink and item.sink.partitions > 1):
             shared = {"cluster": item.cluster, "shared_group": item.shared_group}
             return "catalog_create_3", {**_item_fields(item), **shared}
         case Create(item) if item.cluster != DEFAULT_CLUSTER:

@@ -253,7 +253,9 @@ def sink(
     statement: CreateSink, text: str, catalog: Catalog, topics: Topics, namespace: str
 ) -> Item:
     """Return the sink of the statement. Errors: InvalidStatement."""
-    _refuse_options(statement.options)
+    options = dict(statement.options)
+    partitions = _partitions(options.pop("PARTITIONS", "1"))
+    _refuse_options(options, "TOPIC and PARTITIONS")
     read = readable(statement.relation, catalog)
     topic = _topic(statement.topic)
     _refuse_ours(topic, namespace)
@@ -273,7 +275,7 @@ def sink(
         statement=text,
         columns=read.columns,
         inputs=(read.id,),
-        sink=SinkDescription(topic, _spelled(statement.keys, read)),
+        sink=SinkDescription(topic, _spelled(statement.keys, read), partitions),
     )
 
 
@@ -389,9 +391,22 @@ def blocking(item: Item, uppers: Mapping[CollectionId, int]) -> CollectionId | N
     return blocker if least <= uppers[item.id] else None
 
 
-def _refuse_options(options: Mapping[str, str]) -> None:
+def _refuse_options(options: Mapping[str, str], accepted: str = "TOPIC") -> None:
     for name in options:
-        raise InvalidStatement(f"option {name} is not known", "expected only TOPIC")
+        raise InvalidStatement(f"option {name} is not known", f"expected only {accepted}")
+
+
+MOST_PARTITIONS = 1_000
+"""Maximum of partitions of an output topic."""
+
+
+def _partitions(text: str) -> int:
+    """Return the number of partitions of an output topic. Errors: InvalidStatement."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0  # noqa: PLR2004  nine digits are a number
+    if not 1 <= number <= MOST_PARTITIONS:
+        expected = f"expected a number from 1 to {MOST_PARTITIONS}"
+        raise InvalidStatement(f"option PARTITIONS is {text[:20]}", expected)
+    return number
 
 
 def _topic(name: str) -> Topic:

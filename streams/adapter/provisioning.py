@@ -172,8 +172,12 @@ class Objects:
                 self._create_shard(item.dead_letters)
         elif item.sink is not None:
             own = sink_spec(self._described(item), self._shards.namespace)
-            names = (item.sink.topic, own.progress_topic, own.schema_topic)
-            self._topics.create([TopicSpec(name, 1, TopicKind.OUTPUT) for name in names])
+            shared = [
+                TopicSpec(name, 1, TopicKind.OUTPUT)
+                for name in (own.progress_topic, own.schema_topic)
+            ]
+            output = TopicSpec(item.sink.topic, item.sink.partitions, TopicKind.OUTPUT)
+            self._topics.create([output, *shared])
         self.crash("after-shard")
         description = self._described(item, self.plans.of(item, self._catalog.state))
         if not description.is_computed:

@@ -354,7 +354,7 @@ def _kept_fields(kept: Kept) -> Record:
 
 def sink_fields(sink: SinkDescription) -> Record:
     """Return the fields of a sink inside another record."""
-    return {"topic": sink.topic, "keys": list(sink.keys)}
+    return {"topic": sink.topic, "keys": list(sink.keys), "partitions": sink.partitions}
 
 
 def _description(record: Record) -> DataflowDescription:
@@ -383,9 +383,7 @@ def _description(record: Record) -> DataflowDescription:
         as_of=Timestamp(record["as_of"]),
         capability=CapabilityId(record["capability"]),
         source=None if source is None else ingestion(source),
-        sink=None
-        if sink is None
-        else SinkDescription(Topic(sink["topic"]), tuple(sink["keys"])),
+        sink=None if sink is None else sink_description(sink),
         former=tuple(_topic_start(former) for former in record["former"]),
     )
 
@@ -401,8 +399,14 @@ def _import(record: Mapping[str, str]) -> ImportDescription:
 
 
 def sink_description(record: Record) -> SinkDescription:
-    """Return the sink of an inner record."""
-    return SinkDescription(Topic(record["topic"]), tuple(record["keys"]))
+    """Return the sink of an inner record; older forms have no number of partitions.
+
+    Errors: Corrupt if that is none.
+    """
+    partitions = record.get("partitions", 1)
+    if partitions < 1:
+        raise Corrupt(f"sink to {record['topic']}: expected partitions, actual {partitions}")
+    return SinkDescription(Topic(record["topic"]), tuple(record["keys"]), partitions)
 
 
 def ingestion(record: Record) -> IngestionDescription:

@@ -116,10 +116,11 @@ class IngestionDescription:
 
 @dataclass(frozen=True, slots=True)
 class SinkDescription:
-    """The output topic of a sink and the columns of its key."""
+    """The output topic of a sink, the columns of its key, and its number of partitions."""
 
     topic: Topic
     keys: tuple[str, ...]
+    partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

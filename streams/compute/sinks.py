@@ -21,6 +21,7 @@ def sink_spec(description: DataflowDescription, namespace: str) -> SinkSpec:
         collection=read.collection,
         group=read.group,
         topic=description.sink.topic,
+        partitions=description.sink.partitions,
         keys=description.sink.keys,
         as_of=description.as_of,
         hold=read.hold,

@@ -49,7 +49,10 @@ class TimedWriter:
     def __init__(self, settings: ClientSettings, transactional_id: str) -> None:
         self._transactions = Transactions(settings, transactional_id)
         self.init, self.close = self._transactions.init, self._transactions.close
-        self.last_value = self._transactions.last_value
+        self.last_value, self.partitions = (
+            self._transactions.last_value,
+            self._transactions.partitions,
+        )
         self.seconds = self.cpu_s = 0.0
 
     def commit(self, records: tuple[Out, ...]) -> None:

@@ -203,6 +203,10 @@ class Transactions:
             high, length = start, length * 4
         return None
 
+    def partitions(self, topic: Topic) -> int:
+        """Return the number of partitions of a topic. Errors: Determinate."""
+        return len(self._reader.ends(topic))
+
     def close(self) -> None:
         """Release the connections."""
         self._producer = None

@@ -170,5 +170,9 @@ class MemoryTransactions:
                 (record.value for record in reversed(records) if record.key == key), None
             )
 
+    def partitions(self, topic: Topic) -> int:
+        """Return the number of partitions of a topic."""
+        return len(self._store.topic(topic).partitions)
+
     def close(self) -> None:
         """Do nothing."""

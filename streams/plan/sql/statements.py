@@ -187,7 +187,8 @@ _VIEW_USAGE = (
     f" [{emit.USAGE}]"
 )
 _SINK_USAGE = (
-    "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA (TOPIC '...') KEY (columns)"
+    "CREATE SINK [IF NOT EXISTS] name FROM view INTO KAFKA"
+    " (TOPIC '...' [, PARTITIONS number]) KEY (columns)"
 )
 _FUNCTION_USAGE = (
     "CREATE FUNCTION [IF NOT EXISTS] name (argument type, ...) RETURNS type"

@@ -40,6 +40,9 @@ log = logging.getLogger(__name__)
 
 WAIT_MS = 500
 RETRY_S = 1.0
+CHECK_MS = 60_000
+"""How often the partitions of the topic are counted."""
+
 FENCED_S = 15.0
 """Longer than it takes to hear that another replica is the owner."""
 
@@ -56,6 +59,9 @@ class Writer(Protocol):
     def last_value(self, topic: Topic, key: bytes, partition: int = 0) -> bytes | None:
         """Return the newest committed value of a key."""
 
+    def partitions(self, topic: Topic) -> int:
+        """Return the number of partitions of a topic. Errors: Determinate."""
+
     def close(self) -> None:
         """Release the connections."""
 
@@ -64,7 +70,8 @@ class Writer(Protocol):
 class SinkSpec:
     """What to write to which topic. `hold` is the sink's read capability on `collection`.
 
-    `as_of` is the time of the first contents. `idle_ms` bounds how far the committed progress
+    A key's records are in the one of the topic's `partitions` that its hash gives. `as_of` is
+    the time of the first contents. `idle_ms` bounds how far the committed progress
     stays behind while nothing changes.
     """
 
@@ -76,6 +83,7 @@ class SinkSpec:
     as_of: Timestamp
     hold: CapabilityId
     namespace: str
+    partitions: int = 1
     idle_ms: int = 5_000
 
     @property
@@ -134,7 +142,7 @@ class SinkRunner:
         self._kernel = kernel or Kernel()
         self._status = SinkStatus("starting")
         self._stopped = threading.Event()
-        self._written_ms = 0
+        self._written_ms = self._checked_ms = 0
         self._stuck_at: Timestamp | None = None
         self._pause_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"sink {spec.sink}", daemon=True)
@@ -187,6 +195,7 @@ class SinkRunner:
 
     def _session(self) -> None:
         self._writer.init()
+        self._check_partitions()
         self._shards.open(self._spec.group)
         self._shards.sync(self._spec.collection)
         recorder = self._recorder()
@@ -198,6 +207,20 @@ class SinkRunner:
                 self._stopped.wait()
             elif self._wait_for_work(at.progress):
                 at = self._interval(recorder, at)
+
+    def _check_partitions(self) -> None:
+        """Check that a key's records are still where they were.
+
+        Errors: InvalidUsage if the topic has got more partitions; Determinate.
+        """
+        spec, actual = self._spec, self._writer.partitions(self._spec.topic)
+        if actual != spec.partitions:
+            raise InvalidUsage(
+                f"topic {spec.topic}: expected {spec.partitions} partitions, actual {actual}:"
+                " records of a key would be in two of them, in no order; drop the sink, and"
+                " create one with another topic"
+            )
+        self._checked_ms = self._now_ms()
 
     def _recorder(self) -> RecordEncoder:
         state = self._shards.state(self._spec.collection)
@@ -254,6 +277,8 @@ class SinkRunner:
             self._await_news(upper)
             return at
         committed = at.committed
+        if self._now_ms() - self._checked_ms >= CHECK_MS:
+            self._check_partitions()
         if interval.records or committed is None or self._is_due():
             committed = self._write(at.progress, interval)
         state_now = "stalled" if interval.stall else "running"

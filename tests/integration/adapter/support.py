@@ -63,6 +63,23 @@ class Written:
     key: tuple[object, ...]
     time: int
     row: Mapping[str, Any] | None
+    partition: int
+    raw_key: bytes
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Java's clients give a key (`Utils.murmur2` of kafka-clients)."""
+    mask, factor = 0xFFFFFFFF, 0x5BD1E995
+    hash_ = (0x9747B28C ^ len(key)) & mask
+    whole = len(key) // 4 * 4
+    for start in range(0, whole, 4):
+        word = int.from_bytes(key[start : start + 4], "little") * factor & mask
+        word = (word ^ word >> 24) * factor & mask
+        hash_ = (hash_ * factor & mask) ^ word
+    if len(key) > whole:
+        hash_ = (hash_ ^ int.from_bytes(key[whole:], "little")) * factor & mask
+    hash_ = (hash_ ^ hash_ >> 13) * factor & mask
+    return ((hash_ ^ hash_ >> 15) & 0x7FFFFFFF) % partitions
 
 
 def read_output(bootstrap: str, namespace: str, topic: str) -> list[Written]:
@@ -76,7 +93,8 @@ def read_output(bootstrap: str, namespace: str, topic: str) -> list[Written]:
         value, (header,) = message.value(), message.headers()
         assert header[0] == "slackwater-time"
         row = None if value is None else decode_row(schemas[value[2:10]], value)
-        records.append(Written(unpack(message.key()), int(header[1]), row))
+        key, place = message.key(), message.partition()
+        records.append(Written(unpack(key), int(header[1]), row, place, key))
     return records
 
 

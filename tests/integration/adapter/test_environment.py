@@ -19,6 +19,7 @@ from tests.integration.adapter.support import (
     contents,
     eventually,
     open_environment,
+    partition_of,
     raw_topic,
     read_output,
     topics,
@@ -185,7 +186,8 @@ def test_a_sink_writes_every_change_once_through_kills(
         f"CREATE MATERIALIZED VIEW {view} WITH (RETAIN HISTORY FOR '1 hour') AS"
         " SELECT customer, count(*) AS n, sum(amount)::BIGINT AS total"
         f" FROM {name} GROUP BY customer HAVING count(*) < 40;"
-        f"CREATE SINK {sink} FROM {view} INTO KAFKA (TOPIC '{out}') KEY (customer)"
+        f"CREATE SINK {sink} FROM {view} INTO KAFKA (TOPIC '{out}', PARTITIONS 3)"
+        " KEY (customer)"
     )
     rng, stop = random.Random(7), threading.Event()
 
@@ -207,7 +209,11 @@ def test_a_sink_writes_every_change_once_through_kills(
     moment = now_ms()
     eventually(partial(has_passed, environment, sink, moment))
     written = read_output(broker.bootstrap, environment.settings.namespace, out)
-    assert [record.time for record in written] == sorted(record.time for record in written)
+    for partition in range(3):
+        times = [record.time for record in written if record.partition == partition]
+        assert times
+        assert times == sorted(times)
+    assert all(record.partition == partition_of(record.raw_key, 3) for record in written)
     assert len({(record.time, record.key) for record in written}) == len(written)
     views = environment.sql("SHOW MATERIALIZED VIEWS")[0].dicts()
     since = next(int(str(row["since"])) for row in views if row["name"] == view)

@@ -35,6 +35,7 @@ from streams.adapter.catalog_materializations import (
     Unmaterialize,
 )
 from streams.adapter.catalog_outcomes import Accepted, Fenced, Outcome, Refused, VersionMismatch
+from streams.compute.description import SinkDescription
 from streams.errors import InvalidUsage
 from streams.ids import CollectionId, EventId, Offset, Timestamp, Topic
 from streams.kafka.client.transactions import OutRecord
@@ -62,7 +63,7 @@ GOLDEN = {
         "4f55424c4500020473310000000000000263"
     ),
     "shares g4": (
-        "c301f10b7ad343bbf017026506120475340202763c435245415445204d4154455249414c495a4544"
+        "c3011fe299823975cf5a026506120475340202763c435245415445204d4154455249414c495a4544"
         "20564945572076202e2e2e1053454c4543542031040469640c424947494e540c616d6f756e740c44"
         "4f55424c4500020473310000000000000e64656661756c74046734"
     ),
@@ -205,6 +206,10 @@ def test_records_keep_their_form() -> None:
     sharing = replace(event, body=Create(replace(view(4, "v", "s1"), shared_group="g4")))
     assert codec.name_of(encode(sharing)) == "catalog_create_3"
     assert encode(sharing).hex() == GOLDEN["shares g4"]
+    one = sink(4, "k", "s1")
+    assert codec.name_of(encode(replace(event, body=Create(one)))) == "catalog_create"
+    several = replace(one, sink=SinkDescription(Topic("t"), ("id",), 8))
+    assert codec.name_of(encode(replace(event, body=Create(several)))) == "catalog_create_3"
     bodies: list[Body] = [
         AddCluster(C),
         ScaleCluster("c", 2),
@@ -294,6 +299,8 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
         Create(replace(view(4, "v", "s1"), cluster="c")),
         Create(replace(view(4, "v", "s1"), cluster="c", shared_group="g4")),
         Create(replace(view(4, "v", "s1"), shared_group="g4")),
+        Create(sink(4, "k", "s1")),
+        Create(replace(sink(4, "k", "s1"), sink=SinkDescription(Topic("t"), ("id",), 8))),
     ],
 )
 def test_every_event_comes_back_as_it_was(body) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from streams.adapter.results import Columns, Complete, Failed, Progress, Result
 from streams.compute.protocol import Hydration, Status
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Topic
 from streams.progress import EMPTY
 from streams.storage import Storage
 from streams.storage.client.lifecycle import NotBound
@@ -123,6 +123,20 @@ def test_what_is_depended_on_cannot_be_dropped(env) -> None:
         env.fails("DROP SOURCE totals").message
         == "totals is not a source but a materialized view"
     )
+
+
+def test_a_sink_has_a_topic_of_as_many_partitions_as_it_says(env) -> None:
+    replica = with_orders(env)
+    env.rows("CREATE SINK k FROM orders INTO KAFKA (TOPIC 'many', PARTITIONS 8) KEY (id)")
+    env.rows("CREATE SINK l FROM orders INTO KAFKA (TOPIC 'one') KEY (id)")
+    created = {name: env.broker.topics.describe(Topic(name)) for name in ("many", "one")}
+    assert {name: info and info.partitions for name, info in created.items()} == {
+        "many": 8,
+        "one": 1,
+    }
+    eventually(lambda: len(replica.created) == 3)
+    sinks = [flow.sink for flow in replica.created if flow.sink is not None]
+    assert [sink.partitions for sink in sinks] == [8, 1]
 
 
 def test_a_drop_removes_everything_but_the_number(env) -> None:
@@ -358,6 +372,24 @@ def test_show_tells_frontiers_and_who_is_waited_for(env) -> None:
             )
         ),
         ("CREATE SINK k FROM orders INTO KAFKA (TOPIC 'o') KEY (x)", "column x of orders"),
+        *(
+            (
+                f"CREATE SINK k FROM orders INTO KAFKA (TOPIC 'o', PARTITIONS {number})"
+                " KEY (id)",
+                f"option PARTITIONS is {shown}",
+            )
+            for number, shown in [
+                ("0", "0"),
+                ("1001", "1001"),
+                ("many", "many"),
+                ("1" * 30, "1" * 20),
+                ("''", ""),
+            ]
+        ),
+        (
+            "CREATE SINK k FROM orders INTO KAFKA (TOPIC 'o', FORMAT x) KEY (id)",
+            "option FORMAT is not known",
+        ),
         ("CREATE MATERIALIZED VIEW v AS SELECT now()", ""),
         ("DROP SINK nothing", "nothing does not exist"),
     ],

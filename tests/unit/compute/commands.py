@@ -92,7 +92,7 @@ SINK = DataflowDescription(
     columns=(Column("id", "BIGINT"),),
     as_of=Timestamp(7),
     imports=(ImportDescription(CollectionId("u1"), "u1", CapabilityId("h-k9")),),
-    sink=SinkDescription(Topic("out"), ("id",)),
+    sink=SinkDescription(Topic("out"), ("id",), 8),
 )
 INDEX = DataflowDescription(
     export=CollectionId("i8"),

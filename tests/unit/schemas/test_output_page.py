@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 
 import confluent_kafka
 import pyarrow as pa
@@ -131,6 +132,10 @@ class Message:
     """A record as confluent-kafka hands it out, or the end of a partition."""
 
     record: OutRecord | None
+    number: int
+
+    def partition(self) -> int:
+        return self.number
 
     def error(self) -> confluent_kafka.KafkaError | None:
         end = confluent_kafka.KafkaError._PARTITION_EOF
@@ -153,6 +158,10 @@ class Enough(Exception):
     """The topic was read to its end."""
 
 
+PARTITIONS = (1, 0, 2)
+"""Those of each topic; all records are in the first of them."""
+
+
 def consumer_of(topics: dict[str, list[OutRecord]], follows: str) -> type:
     """A consumer over these topics that ends the reading of `follows` at its end."""
 
@@ -160,9 +169,17 @@ def consumer_of(topics: dict[str, list[OutRecord]], follows: str) -> type:
         def __init__(self, config: dict[str, object]) -> None:
             assert config["isolation.level"] == "read_committed"
 
+        def list_topics(self, topic: str) -> SimpleNamespace:
+            topics_by_name = {topic: SimpleNamespace(partitions=dict.fromkeys(PARTITIONS))}
+            return SimpleNamespace(topics=topics_by_name)
+
         def assign(self, partitions: list[confluent_kafka.TopicPartition]) -> None:
-            (self.topic,) = (partition.topic for partition in partitions)
-            self.left = [*map(Message, topics[self.topic]), Message(None)]
+            assert {partition.partition for partition in partitions} == set(PARTITIONS)
+            (self.topic,) = {partition.topic for partition in partitions}
+            first, *others = PARTITIONS
+            ends = [Message(None, number) for number in others]
+            records = [Message(record, first) for record in topics[self.topic]]
+            self.left = [*ends, *records, Message(None, first)]
 
         def poll(self, _: float) -> Message:
             if not self.left:

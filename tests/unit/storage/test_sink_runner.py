@@ -42,6 +42,7 @@ class Output:
         self.sizes: list[int] = []
         self.session = 0
         self.failures: list[Exception | None] = []
+        self.partitions = 1
 
 
 class MemoryTransactions:
@@ -74,6 +75,10 @@ class MemoryTransactions:
             if (record.topic, record.key) == (topic, key)
         ]
         return records[-1].value if records else None
+
+    def partitions(self, topic: Topic) -> int:
+        assert topic == SPEC.topic
+        return self.output.partitions
 
     def close(self) -> None:
         pass
@@ -310,6 +315,39 @@ def test_progress_from_before_its_birth_is_another_sink_s(world) -> None:
     world.run()
     eventually(world.reached(13))
     assert len(world.written) == 2
+
+
+TOO_MANY = (
+    "topic totals: expected 1 partitions, actual 3: records of a key would be in two of them,"
+    " in no order; drop the sink, and create one with another topic"
+)
+
+
+def test_a_topic_with_more_partitions_than_it_was_created_with_is_not_written(
+    world, monkeypatch
+) -> None:
+    monkeypatch.setattr("streams.storage.sinks.runner.RETRY_S", 0.01)
+    world.output.partitions = 3
+    world.append(20, [(1, 5, 10, 1)])
+    runner = world.run()
+    eventually(lambda: runner.status == SinkStatus("stalled", TOO_MANY))
+    assert not world.output.records, "also no schema"
+    world.output.partitions = 1
+    eventually(world.reached(20))
+    runner.stop()
+    assert world.written == [(10, 1, 5)]
+
+
+def test_partitions_are_counted_again_while_a_sink_runs(world, monkeypatch) -> None:
+    monkeypatch.setattr("streams.storage.sinks.runner.CHECK_MS", 0)
+    world.append(20, [(1, 5, 10, 1)])
+    runner = world.run()
+    eventually(world.reached(20))
+    world.output.partitions = 3
+    world.append(30, [(1, 6, 22, 1), (1, 5, 22, -1)])
+    eventually(lambda: runner.status.state == "stalled")
+    assert runner.status.message == TOO_MANY
+    assert world.written == [(10, 1, 5)]
 
 
 def test_a_key_that_is_not_unique_stalls_with_a_reason_and_heals(world) -> None:
