@@ -1,10 +1,10 @@
 """The progress of a sink: the last record of each of its transactions.
 
-A transaction is short: at most `LIMIT` records. An interval with more takes several, and its
-progress then says how many of the interval's records are written and where the interval ends.
-The records of an interval and their order follow from the collection's contents alone
-(`streams.storage.sinks.sink`), so the next session decides the same interval again and skips
-the written ones.
+A transaction is short: at most `LIMIT` records, or `LARGEST_BYTES`. An interval with more takes
+several, and its progress then says how many of the interval's records are written and where the
+interval ends. The records of an interval and their order follow from the collection's contents
+alone (`streams.storage.sinks.sink`), so the next session decides the same interval again and
+skips the written ones.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,11 @@ from schemas import codec
 from streams.errors import Corrupt
 from streams.ids import CollectionId, Timestamp
 
-LIMIT = 5_000
+LIMIT = 50_000
+"""Maximum of records of a transaction: each costs two round trips, whatever it has."""
+
+LARGEST_BYTES = 32 << 20
+"""Bytes of a transaction's columns; a single larger record is one transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +57,13 @@ def decode(value: bytes) -> Progress:
     )
 
 
+def limit_of(records: int, nbytes: int) -> int:
+    """Return how many records a transaction of an interval has, by the interval's bytes."""
+    return max(1, min(LIMIT, records * LARGEST_BYTES // max(1, nbytes)))
+
+
 def transactions(
-    before: Progress, upper: Timestamp, records: int, limit: int = LIMIT
+    before: Progress, upper: Timestamp, records: int, limit: int
 ) -> Iterator[tuple[int, int, Progress]]:
     """Cut the interval [before.frontier, upper) of so many records into transactions.
 

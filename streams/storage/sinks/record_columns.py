@@ -50,6 +50,11 @@ class RecordColumns:
     def __len__(self) -> int:
         return len(self.times)
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all columns, before they are encoded."""
+        return self._size(0, len(self))
+
     def __iter__(self) -> Iterator[OutRecord]:
         """Each record by itself."""
         yield from self.between(0, len(self))

@@ -17,13 +17,15 @@ A reader with `isolation.level=read_committed` sees each change once.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
 from streams.errors import InvalidUsage, SlackwaterError
 from streams.ids import MINIMUM_TIME, CapabilityId, CollectionId, Timestamp, Topic
-from streams.kafka.client.transactions import Fenced, Out, OutRecord
+from streams.kafka.client.transactions import Fenced, Out, OutRecord, OutRecords
 from streams.progress import END, frontier
 from streams.storage.client.backoff import longer_s
 from streams.storage.client.shards import Shards
@@ -31,7 +33,7 @@ from streams.storage.description import loads
 from streams.storage.log.events import Downgrade
 from streams.storage.log.state import CollectionState
 from streams.storage.read.reader import changes, end, is_complete, load_stable
-from streams.storage.sinks.progress import Progress, decode, encode, transactions
+from streams.storage.sinks.progress import Progress, decode, encode, limit_of, transactions
 from streams.storage.sinks.records import IntervalRecords, RecordEncoder
 from streams.storage.sinks.sink import NO_KEYS, Hashes
 from streams.trace.kernel.kernel import Kernel
@@ -121,6 +123,19 @@ class _At:
     progress: Progress
     live: Hashes
     committed: Progress | None
+
+
+def _one_ahead(
+    encode: Callable[[int, int], OutRecords], ranges: Sequence[tuple[int, int]]
+) -> Iterator[OutRecords]:
+    """Yield the records of each range; the next ones are encoded while the caller writes."""
+    with ThreadPoolExecutor(1, "sink encoder") as encoder:
+        coming: deque[Future[OutRecords]] = deque()
+        for first, last in ranges:
+            coming.append(encoder.submit(encode, first, last))
+            if len(coming) > 1:
+                yield coming.popleft().result()
+        yield from (encoded.result() for encoded in coming)
 
 
 class SinkRunner:
@@ -304,11 +319,12 @@ class SinkRunner:
                 f"sink {self._spec.sink}: expected at least {before.written} records below "
                 f"{interval.upper}, actual {len(interval.records)}"
             )
-        for first, last, progress in transactions(
-            before, interval.upper, len(interval.records)
-        ):
+        columns = interval.records
+        limit = limit_of(len(columns), columns.nbytes)
+        planned = list(transactions(before, interval.upper, len(columns), limit))
+        encoded = _one_ahead(columns.between, [(first, last) for first, last, _ in planned])
+        for (_, _, progress), records in zip(planned, encoded, strict=True):
             self._crash("before-transaction")
-            records = interval.records.between(first, last)
             self._writer.commit((records, self._progress_record(progress)))
             self._crash("after-transaction")
         self._written_ms = self._now_ms()

@@ -17,7 +17,15 @@ from streams.storage.client.shards import Shards, write_capability
 from streams.storage.description import Description
 from streams.storage.log.events import Acquire, Append, Part, Right
 from streams.storage.log.outcomes import Appended
-from streams.storage.sinks.progress import Progress, decode, encode, transactions
+from streams.storage.sinks.progress import (
+    LARGEST_BYTES,
+    LIMIT,
+    Progress,
+    decode,
+    encode,
+    limit_of,
+    transactions,
+)
 from streams.storage.sinks.runner import SinkRunner, SinkSpec, SinkStatus
 
 U1 = CollectionId("u1")
@@ -247,10 +255,7 @@ def test_pauses_grow_while_a_sink_stands_at_one_frontier(world) -> None:
 
 def test_a_long_interval_goes_on_where_the_last_session_stopped(world, monkeypatch) -> None:
     monkeypatch.setattr("streams.storage.sinks.runner.RETRY_S", 0.01)
-    monkeypatch.setattr(
-        "streams.storage.sinks.runner.transactions",
-        lambda before, upper, records: transactions(before, upper, records, 3),
-    )
+    monkeypatch.setattr("streams.storage.sinks.runner.limit_of", lambda *_: 3)
     # the schema, two transactions of the snapshot, and then nobody knows
     world.output.failures = [None, None, Indeterminate("timeout"), Determinate("no")]
     world.append(20, [(number, number, 10, 1) for number in range(10)])
@@ -373,6 +378,16 @@ def test_an_error_in_the_collection_stalls_with_its_text(world) -> None:
 def test_the_progress_comes_back_as_it_was() -> None:
     for progress in (Progress(Timestamp(5)), Progress(Timestamp(5), Timestamp(9), 7)):
         assert decode(encode(SPEC.sink, progress)) == progress
+
+
+@pytest.mark.parametrize(
+    ("records", "nbytes", "limit"),
+    [(0, 0, 1), (10, 100, LIMIT), (4, 4 * LARGEST_BYTES, 1), (10, 100 * LARGEST_BYTES, 1)],
+)
+def test_a_transaction_is_bounded_by_records_and_bytes(records, nbytes, limit) -> None:
+    assert limit_of(records, nbytes) == limit
+    half = limit_of(1_000_000, 40 * LARGEST_BYTES)
+    assert half == 25_000
 
 
 @pytest.mark.parametrize(
