@@ -59,7 +59,7 @@ class CollectionReads:
         """Wait until the items are readable at one time; return the time."""
         for item in items:
             yield from self._made(item)
-            with halted(item.name, item.id):
+            with halted(item.name, item.group):
                 self._shards.sync(item.id)
         after = when.after
         match choose(self._bounds(items), when.as_of, after):
@@ -108,14 +108,14 @@ class CollectionReads:
             yield Progress(frontier(0))
 
     def _why_unmade(self, item: Item) -> str:
-        with halted(item.name, item.id):
+        with halted(item.name, item.group):
             return self._unmade(item)
 
     def snapshot(
         self, item: Item, time: Timestamp, selection: ChunkSelection = EVERYTHING
     ) -> Loaded:
         """The contents at a time. Errors: InvalidStatement when since has passed it."""
-        with refusing(item.name), halted(item.name, item.id):
+        with refusing(item.name), halted(item.name, item.group):
             return reader.snapshot(self._shards, item.id, time, selection=selection)
 
     def changes(self, item: Item, lower: Timestamp, until: Timestamp) -> Changes:
@@ -125,12 +125,12 @@ class CollectionReads:
         Errors: InvalidStatement.
         """
         state = self.state(item)
-        with refusing(item.name), halted(item.name, item.id):
+        with refusing(item.name), halted(item.name, item.group):
             return reader.changes(self._shards, state, lower, until=until)
 
     def stored_bytes(self, item: Item, time: Timestamp, wanted: Wanted) -> int:
         """The bytes, as stored, of the chunks that are read of the contents at a time."""
-        with refusing(item.name), halted(item.name, item.id):
+        with refusing(item.name), halted(item.name, item.group):
             pieces = snapshot_pieces(self._shards.state(item.id), time)
         return sum(piece.ref.size for piece in pieces if wanted.may_match(piece.ref))
 
@@ -143,7 +143,7 @@ class CollectionReads:
         A dropped collection's upper is empty, just as that of one which is complete.
         """
         try:
-            with halted(item.name, item.id):
+            with halted(item.name, item.group):
                 state = self._shards.state(item.id)
         except InvalidUsage as cause:  # the topics are gone as well
             raise unreadable(item.name, None, None) from cause

@@ -383,7 +383,7 @@ class Coordinator:
             case sql.CreateMaterializedView(query=query), PlannedView(meaning, _, viewed):
                 if meaning != meant(query, catalog):
                     return None
-                return ddl.view(statement, text, catalog, viewed)
+                return ddl.view(statement, text, catalog, viewed, self._objects.is_healthy)
             case CreateRebase(), _:
                 return ddl.rebase(statement, text, catalog)
             case sql.CreateSink(), _:
@@ -496,5 +496,5 @@ class Coordinator:
             except InvalidUsage:
                 continue  # a sink, or an object whose shard is still to be made
             except SlackwaterError as failure:
-                problems[item.id] = with_way_out(failure, item, self.shards)
+                problems[item.id] = with_way_out(failure, self.shards)
         return show.shown(self.catalog.state, states, self.observed, problems, self._policy)

@@ -4,7 +4,7 @@ Nothing is changed here. Every possible refusal happens now, in terms of the use
 so that the steps after the catalog's record fail only for transient reasons.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from streams.adapter import offsets
 from streams.adapter.audit_verdicts import topic_of_verdicts
@@ -190,9 +190,13 @@ def read_topic(name: str, topics: Topics, namespace: str) -> tuple[Topic, str]:
 
 
 def view(
-    statement: CreateMaterializedView, text: str, catalog: Catalog, viewed: Viewed
+    statement: CreateMaterializedView,
+    text: str,
+    catalog: Catalog,
+    viewed: Viewed,
+    is_healthy: Callable[[str], bool],
 ) -> Item:
-    """Return the view of the statement, as a worker has planned it.
+    """Return the view of the statement, as a worker has planned it, in a healthy group.
 
     Errors: InvalidStatement if its inputs have two timelines, or EMIT ON CLOSE has no event
     times.
@@ -205,7 +209,7 @@ def view(
             "declare a WATERMARK in the sources: then it says how long a window waits for rows",
         )
     id_, cluster = catalog.next_id("view"), live_cluster(statement.cluster, catalog).name
-    shared = group_for(int(id_[1:]), cluster, catalog.items.values())
+    shared = group_for(int(id_[1:]), cluster, catalog.items.values(), is_healthy)
     return Item(
         id=id_,
         kind="view",

@@ -18,6 +18,7 @@ from streams.adapter.catalog_log import CatalogLog
 from streams.adapter.ownership import described, strange
 from streams.adapter.plan_cache import Planner, Plans
 from streams.adapter.shared_groups import is_alone
+from streams.adapter.taken_ids import refuse_taken
 from streams.adapter.timelines import EVENT_BIRTH
 from streams.compute.as_of import Bound, ReadableInterval, continued, newborn, select
 from streams.compute.description import (
@@ -28,7 +29,7 @@ from streams.compute.description import (
     Kind,
 )
 from streams.compute.sinks import sink_spec
-from streams.errors import Corrupt, InvalidStatement, InvalidUsage
+from streams.errors import Corrupt, InvalidUsage
 from streams.ids import CapabilityId, CollectionId, Timestamp
 from streams.kafka.log import Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
@@ -213,7 +214,9 @@ class Objects:
             for collection in item.inputs
         ]
         for read in inputs if item.kind != "index" else ():
-            if read is not None and self._exists(read.id) and self._is_ours(read):
+            if read is None or (read.shared_group and self._is_given_up(read)):
+                continue
+            if self._exists(read.id) and self._is_ours(read):
                 self._release(item.id, read.id)
         self.crash("after-release")
         if item.has_shard:
@@ -236,7 +239,19 @@ class Objects:
     def _is_last(self, item: Item) -> bool:
         """Whether nothing else is, or will be, in the group of a dropped object."""
         catalog = self._catalog.state
-        return is_alone(item, (*catalog.items.values(), *catalog.dropped.values()))
+        if not is_alone(item, (*catalog.items.values(), *catalog.dropped.values())):
+            return False
+        followed = self._shards.following.groups.get(item.group)
+        strangers = () if followed is None else followed.state.collections.live
+        if strangers and item.shared_group and self._is_followed(item.id):
+            log.warning("group of another catalog stays", extra={"group": item.group})
+            return False
+        return True
+
+    def _is_given_up(self, item: Item) -> bool:
+        """Whether an object is dropped, and all others of its group are."""
+        live = self._catalog.state.items
+        return item.id not in live and is_alone(item, live.values())
 
     def _end_shard(self, item: Item) -> bool:
         """Drop the shard; return False if another catalog created it.
@@ -251,8 +266,8 @@ class Objects:
                 if item.dead_letters is not None and self._has_shard(item.dead_letters.id):
                     self._shards.drop(item.dead_letters.id)
         except (Corrupt, Truncated) as cause:
-            if isinstance(cause, Corrupt) and not self._is_last(item):
-                raise  # other shards need the log, so it will be repaired
+            if isinstance(cause, Corrupt) and not self._is_given_up(item):
+                raise  # live objects need the log, so it will be repaired
             # its topics are deleted all the same
             log.warning("shard is lost", extra={"id": item.id, "cause": str(cause)})
         return True
@@ -267,21 +282,13 @@ class Objects:
             log.warning("registry of ids is lost", extra={"id": item.id, "cause": str(cause)})
 
     def refuse_taken(self, item: Item) -> None:
-        """Errors: InvalidStatement if the id of a new object has a shard already.
-
-        No object ever had the id, so another catalog created the shard.
-        """
-        id_, names = item.id, self._shards.names(item.group)
+        """Errors: InvalidStatement if the id of a new object is another's (`taken_ids`)."""
         catalog = self._catalog.state.items.values()
-        is_new = all(other.group != item.group for other in catalog)
-        if is_new and self._topics.describe(names.log) is not None:
-            raise InvalidStatement(
-                f"id {id_} of the new object is taken: topic {names.log} exists",
-                "another catalog created it: the catalog's topic was deleted or replaced, and"
-                " numbers began again",
-                "restore the catalog's topic, or choose another namespace, or delete topics"
-                f" {names.log} and {names.data} if what they hold is not needed",
-            )
+        refuse_taken(item, catalog, self._directory, self._topics)
+
+    def is_healthy(self, group: str) -> bool:
+        """Whether a group's log is followed."""
+        return group in self._shards.groups()
 
     def _release(self, reader: CollectionId, read: CollectionId) -> None:
         """Release an input. Errors: as `abolish`; then the hold may still exist."""
@@ -355,6 +362,8 @@ class Objects:
     def _make_shard(self, item: Item) -> None:
         assert item.as_of is not None, "an object is born before its shard is made"
         if item.shared_group:
+            if not self._is_followed(item.id):
+                self._shards.make(item.shared_group)
             self._directory.give(item.id, item.shared_group)
         self._shards.create(
             item.group,

@@ -4,14 +4,14 @@ A collection with an error that is alive at a time cannot be read at that time: 
 the error. One whose log is halted is not read until an operator has looked at the log.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
-from streams.adapter.catalog import Item
 from streams.errors import Corrupt, InvalidStatement, SlackwaterError
-from streams.ids import CollectionId, Timestamp
+from streams.ids import Timestamp
 from streams.kafka.log import Truncated
 from streams.storage.client.shards import Shards
 from streams.storage.read.reader import SinceViolation
@@ -35,19 +35,17 @@ def refuse_errors(name: str, errors: pa.Table, time: Timestamp) -> None:
 VERIFY = "says what is wrong, and the way past it"
 
 
-def with_way_out(error: SlackwaterError, item: Item, shards: Shards) -> str:
-    """Return an error's text; for a halted log of the item or its inputs, also what to do."""
+def with_way_out(error: SlackwaterError, shards: Shards) -> str:
+    """Return an error's text; for a halted log, also what to do."""
     text = str(error)
     if not isinstance(error, Corrupt | Truncated):
         return text
-    home = shards.following.home
-    logs = {f"log {shards.names(home(id_) or id_).log}": id_ for id_ in (item.id, *item.inputs)}
-    id_ = next((id_ for log, id_ in logs.items() if log in text), None)
-    return text if id_ is None else f"{text}; 'slackwater shard verify {id_}' {VERIFY}"
+    log = re.search(rf"log {re.escape(shards.namespace)}\.(\S+?)\.log\b", text)
+    return text if log is None else f"{text}; 'slackwater shard verify {log[1]}' {VERIFY}"
 
 
 @contextmanager
-def halted(name: str, id_: CollectionId) -> Iterator[None]:
+def halted(name: str, group: str) -> Iterator[None]:
     """Turn a log that cannot be followed, or a chunk that is damaged, into a refusal.
 
     Errors: InvalidStatement with the cause, and the command that says what to do.
@@ -58,7 +56,7 @@ def halted(name: str, id_: CollectionId) -> Iterator[None]:
         raise InvalidStatement(
             f"{name} cannot be read: its log or its chunks are damaged",
             str(cause),
-            f"'slackwater shard verify {id_} --chunks' {VERIFY}",
+            f"'slackwater shard verify {group} --chunks' {VERIFY}",
         ) from cause
 
 

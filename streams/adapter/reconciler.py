@@ -174,7 +174,7 @@ class Reconciler:
             self._pauses.over(item.id)
 
     def _note(self, item: Item, error: SlackwaterError, said: str) -> None:
-        cause = with_way_out(error, item, self._keeper.shards)
+        cause = with_way_out(error, self._keeper.shards)
         if self.problems.get(item.id) != cause:
             facts = {"id": item.id, "object": item.name, "cause": cause}
             log.warning("%s; retrying", said, extra=facts)

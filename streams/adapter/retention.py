@@ -6,8 +6,8 @@ written that changes nothing, and the broker says when it was appended. How far 
 is remembered, so that a wrong clock costs an occasional record, and not one at every tick. The
 history of event times is counted from upper, whatever the policy (`streams.adapter.timelines`).
 
-A beat looks only at collections that moved since the last one, that are read, that failed, or
-that a clock makes due: those of a thousand that stand still cost nothing.
+A beat looks only at collections whose group moved since the last one, that are read, that
+failed, or that a clock makes due: those of a thousand that stand still cost nothing.
 """
 
 import logging

@@ -9,7 +9,7 @@ A view enters a group with a live view, or begins one. So nothing enters a group
 of its last view, and its topics may be deleted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 SPAN = 256
@@ -32,10 +32,16 @@ class Member(Protocol):
         """The name of the group that it shares."""
 
 
-def group_for(number: int, cluster: str, live: Iterable[Member]) -> str:
-    """Return the group of the next view, by its number and cluster."""
-    groups = [item.shared_group for item in live if item.cluster == cluster]
-    latest = max((int(group[1:]) for group in groups if group), default=number)
+def group_for(
+    number: int,
+    cluster: str,
+    live: Iterable[Member],
+    is_healthy: Callable[[str], bool] = lambda _: True,
+) -> str:
+    """Return the group of the next view: none whose log cannot be followed."""
+    groups = {item.shared_group for item in live if item.cluster == cluster} - {""}
+    healthy = [int(group[1:]) for group in groups if is_healthy(group)]
+    latest = max(healthy, default=number)
     return f"g{latest if number - latest < SPAN else number}"
 
 

@@ -9,8 +9,8 @@ stay permanently, and every client would follow them. They are deleted if
 
 The registry records first that the ids were dropped, so that a lookup reports a dropped id, and
 not a lost log (`streams.storage.client.id_registry`). Collections that it does not know,
-such as the catalog's objects, are deleted by their creator. A group may be used again, by
-other ids. A concurrent Create of another id fails, and its id cannot be used any more.
+such as most of the catalog's objects, are deleted by their creator. A group may be used again,
+by other ids. A concurrent Create of another id fails, and its id cannot be used any more.
 """
 
 from streams.storage.client.id_registry import Directory, Entry

@@ -104,6 +104,12 @@ class AttachedNamespace:
             return collection
         raise unknown(id_, collections, broken, self.namespace)
 
+    def group_named(self, name: str) -> str:
+        """Return the group of this name, else that of the collection of this name."""
+        if self.shards.identity(name) is not None:
+            return name
+        return self._registered(CollectionId(name)) or name
+
     def _registered(self, collection: CollectionId) -> str | None:
         """The group that the registry gave an id to; None if it did not, or cannot be read."""
         with suppress(SlackwaterError):

@@ -74,8 +74,8 @@ def described(flaw: Flaw) -> str:
 def findings(
     at: AttachedNamespace, groups: tuple[str, ...], *, with_chunks: bool
 ) -> Iterator[Finding]:
-    """The findings about each named group, or about all groups."""
-    for name in groups or at.groups():
+    """The findings about each named group, or group of a named collection, or about all."""
+    for name in map(at.group_named, groups or at.groups()):
         try:
             yield Finding(name, verdict_of(at, name, with_chunks=with_chunks))
         except SlackwaterError as failure:
@@ -99,6 +99,7 @@ def repaired(
 
     Errors: Refused unless it `is_meant`; InvalidUsage when nothing is wrong there.
     """
+    name = at.group_named(name)
     verdict = verdict_of(at, name, with_chunks=False)
     said = described(verdict.flaw_at(offset))
     if not is_meant:

@@ -213,7 +213,7 @@ class Attempt:
         open_ = self.open
         assert open_ is not None, "an attempt that ended has no event"
         match outcome:
-            case UpperMismatch(current=current) if _may_go_on(self, open_):
+            case UpperMismatch(current=current) if _may_go_on(self, open_, current):
                 assert isinstance(open_, OpenInterval)
                 lower, upper = open_.bounds[0].join(current), open_.bounds[1]
                 is_open = lower.strictly_precedes(upper)
@@ -271,9 +271,11 @@ def fenced_by(fingerprint: str) -> Failed:
     return Failed(Failure(text), for_good=True)
 
 
-def _may_go_on(attempt: Attempt, open_: Open) -> bool:
-    """Whether the updates that were appended meanwhile are the same as the attempt's."""
-    return isinstance(open_, OpenInterval) and not attempt.shard.is_foreign(attempt.flow)
+def _may_go_on(attempt: Attempt, open_: Open, current: Antichain) -> bool:
+    """Whether what was appended meanwhile is the same as the attempt's, and none was lost."""
+    if not isinstance(open_, OpenInterval) or attempt.shard.is_foreign(attempt.flow):
+        return False
+    return not current.strictly_precedes(open_.bounds[0])  # else the shard was made again
 
 
 def of_unit(unit: Unit, result: Result, shard: ShardState) -> Attempt:

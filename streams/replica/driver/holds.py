@@ -14,8 +14,10 @@ A move is a record in the log, so it is made only if it releases something, or i
 lease is over.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from streams.compute import rebasing
 from streams.compute.description import ImportDescription
@@ -178,9 +180,10 @@ def frees(hold: Capability, plan: Offset | None, group: State) -> bool:
     """Whether the move releases chunks that a merge removed."""
     if plan is None:
         return False
-    return hold.plan is None or any(
-        hold.plan <= batch.offset < plan for batch in group.superseded
-    )
+    if hold.plan is None:
+        return True
+    first = bisect_left(group.superseded, hold.plan, key=attrgetter("offset"))  # in their order
+    return first < len(group.superseded) and group.superseded[first].offset < plan
 
 
 def is_due(hold: Capability, group: State) -> bool:

@@ -35,6 +35,7 @@ from streams.replica.driver.holds import acquire
 from streams.replica.driver.import_state import Imports
 from streams.replica.driver.retry_policy import Failure
 from streams.replica.driver.scheduler import Scheduler
+from streams.storage.client.group import is_lost
 from streams.storage.log.outcomes import Acquired
 
 log = logging.getLogger(__name__)
@@ -80,7 +81,10 @@ class RecoveryThread:
         self.store.inputs.put_plan(flow.plan_name, plan_json.dumps(flow.plan))
         shards, description = self.scheduler.shards, flow.description
         for group in flow.groups - frozenset(shards.groups()):
-            shards.close(group)  # if it failed, to reopen it
+            followed = shards.following.groups.get(group)
+            if followed is not None and not is_lost(followed.failure):
+                shards.group_state(group)  # raises its failure: the follower opens it again
+            shards.close(group)  # if it is lost, to open what is there now
         shards.open(*sorted(flow.groups))
         present = shards.group_state(description.group).collections
         if flow.dead_letters is not None and present.get(flow.dead_letters) is None:

@@ -7,6 +7,10 @@
 The log decides, never a clock (rules 7, 10): nothing is deleted before the Reclaim was read
 back. A process that dies between the steps leaves chunks behind, which a scan of the data topic
 finds (`streams.compaction.collector`).
+
+A floor above chunks of one collection voids what writers of others have written below it and
+not linked yet: one that is slow beside a busy one would repeat its step for ever. So where a
+group has several, superseded chunks raise no floor, and the scan takes them when it comes past.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,11 +31,14 @@ def superseded_chunks(state: State) -> frozenset[ChunkRef]:
 
 
 def raise_floor(shards: Shards, group: str, floor: Floor, chunks: frozenset[ChunkRef]) -> bool:
-    """Raise the group's floor to `floor` and above `chunks`; False if the Reclaim was void.
+    """Raise the group's floor to `floor`, and above `chunks` if it has one collection alone.
+
+    False if the Reclaim was void.
 
     Errors: as `Shards.submit`.
     """
-    rising = raised_floors(shards.group_state(group), floor, chunks)
+    state = shards.group_state(group)
+    rising = raised_floors(state, floor, frozenset() if has_several(state) else chunks)
     if not rising and not chunks:
         return True
     return isinstance(shards.submit([(group, Reclaim(rising))])[0], Reclaimed)
@@ -61,6 +68,11 @@ def raised_floors(state: State, floor: Floor, chunks: frozenset[ChunkRef]) -> di
         for partition, offset in rising.items()
         if offset > state.floor.get(partition, 0)
     }
+
+
+def has_several(state: State) -> bool:
+    """Whether a group has several collections."""
+    return len(state.collections.live) > 1
 
 
 def is_below(chunk: ChunkRef, state: State) -> bool:

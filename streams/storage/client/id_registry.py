@@ -161,7 +161,7 @@ class Directory:
         if not isinstance(outcome, Created):
             raise InvalidUsage(
                 f"id {id_} is to be in group {group}, but was given away before, by another"
-                f" catalog: group {self.claimant(id_)}"
+                " catalog: put its topic back, or drop the object and create it with OWN TOPIC"
             )
 
     def retire(self, group: str, ids: Collection[CollectionId]) -> None:

@@ -5,7 +5,7 @@ time of a poll. `submit` sends events of many groups with one flush and returns 
 they are durable, and decided, when the call returns. A produce whose result is unknown is
 repeated unchanged; the log counts it once (rule 1).
 
-A group usually holds one collection; the tables share one. Collections are looked up by id.
+A group holds one collection or several; the tables share one. Collections are looked up by id.
 """
 
 import uuid

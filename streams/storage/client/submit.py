@@ -10,6 +10,7 @@ A log that cannot be written delays only its own events: the call waits for it a
 """
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,9 @@ RESEND_MS = (250, 500, 1_000, 2_000, 4_000)
 
 STRAGGLERS_MS = 10_000
 """How long decided events wait for others of the same call: leaders change faster."""
+
+MOST_OF_A_GROUP = 512
+"""Events of one group that are appended together: their outcomes are all remembered."""
 
 LONGEST_S = 60.0
 """How long an event in doubt is retried, as long as brokers answer."""
@@ -90,8 +94,9 @@ class Submitter:
         outcomes: dict[int, Outcome] = {}
         open_ = dict(enumerate(events))
         while open_:
-            sent = [self._make(name, body) for name, body in open_.values()]
-            for number, outcome in zip(tuple(open_), self._send(sent), strict=True):
+            next_ = bounded(open_)
+            sent = [self._make(*open_[number]) for number in next_]
+            for number, outcome in zip(next_, self._send(sent), strict=True):
                 # a stale copy had no effect, and this client would have read an earlier one
                 if not isinstance(outcome, Stale):
                     outcomes[number] = outcome
@@ -243,6 +248,17 @@ class Submitter:
             return all(self._outcome(submission) is not None for submission in reversed(left))
 
         return are_known
+
+
+def bounded(events: Mapping[int, tuple[str, Body]]) -> list[int]:
+    """Return the numbers of the events to append now: the first ones of each group."""
+    counts = Counter[str]()
+    numbers: list[int] = []
+    for number, (group, _) in events.items():
+        counts[group] += 1
+        if counts[group] <= MOST_OF_A_GROUP:
+            numbers.append(number)
+    return numbers
 
 
 def groups_of(sent: Sequence[InFlightEvent]) -> frozenset[str]:

@@ -24,7 +24,7 @@ SQUATTER = "squatter"
 
 RESERVED = (
     *(SPECS, STATES, "materialize.hostile", "materializations.hostile"),
-    *(REGISTRY, "id:honest", "s1", "u2", "r9999", "k9999", "e1"),
+    *(REGISTRY, "id:honest", "s1", "u2", "r9999", "k9999", "e1", "i7", "g2"),
 )
 """Names that no client may use for a collection or a group."""
 

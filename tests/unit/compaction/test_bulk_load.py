@@ -20,10 +20,12 @@ from streams.storage.read import reader as read
 from streams.storage.sans_io import Reclaimed
 from streams.storage.storage import Storage
 from streams.storage.write.update import Write
+from streams.storage.write.validation import WrongRows
 from streams.trace.kernel.kernel import Kernel
 from tests.support.shard_clients import names, rows
 
 TABLE = Description((("name", "VARCHAR"), ("size", "INTEGER")), kind="table")
+GRACE_S = 90
 LOADED, BUSY = CollectionId("loaded"), CollectionId("busy")
 
 
@@ -40,7 +42,8 @@ class World:
         numbers = itertools.count()
         shards = self.storage.shards
         worker = Worker(shards, Kernel(), lambda: f"s{next(numbers)}")
-        collector = Collector(shards, MemoryRawReader(self.broker.store), lambda: self.now_ms)
+        records = MemoryRawReader(self.broker.store)
+        collector = Collector(shards, records, lambda: self.now_ms, grace_ms=GRACE_S * 1_000)
         self.job = Compaction(shards, worker, collector, lambda: self.now_ms)
 
     def passing(self, seconds: int) -> None:
@@ -85,13 +88,38 @@ def test_eight_chunks_over_four_minutes_count_when_they_are_staged() -> None:
     assert world.storage.shards.group_state("both").stages == {}
 
 
+def test_a_slow_writer_beside_a_busy_one_is_not_refused_before_the_grace_is_over() -> None:
+    """Merges of the busy collection are superseded by others: they raise no floor above it."""
+    world = World()
+    world.passing(60)
+    chunks = [world.write(0)]
+    world.passing(GRACE_S - 1)
+    shards = world.storage.shards
+    assert len(shards.group_state("both").superseded) <= 1, "they were let go of meanwhile"
+    world.link(chunks)
+    snapshot = read.snapshot(shards, LOADED, 9)[0]  # type: ignore[arg-type]
+    assert names(snapshot) == ["r0"]
+
+
+def test_garbage_of_several_collections_gets_its_tombstones_later() -> None:
+    world = World()
+    world.passing(5 * GRACE_S)
+    shards = world.storage.shards
+    stored = world.broker.store.partition(shards.names("both").data, 0).records
+    state = shards.group_state("both")
+    named = {chunk.key.encode() for chunk in state.chunks()}
+    deleted = {record.key for record in stored if record.value is None}
+    alive = [record for record in stored if record.key not in named | deleted]
+    assert min(record.offset for record in alive) >= state.floor[0] > 3 * GRACE_S
+
+
 def test_what_is_not_staged_is_reclaimed_and_refused() -> None:
     world = World()
     chunks = [world.write(0)]
     world.passing(240)
-    with pytest.raises(Reclaimed):
+    with pytest.raises((Reclaimed, WrongRows)):  # it has a tombstone, or will have one
         world.link(chunks)
-    with pytest.raises(Reclaimed):
+    with pytest.raises((Reclaimed, WrongRows)):  # it has a tombstone, or will have one
         world.storage.stage(world.loading, "load", chunks)
 
 
@@ -105,5 +133,5 @@ def test_a_stage_that_was_not_renewed_lets_go_of_its_chunks() -> None:
     assert "client:loaded:load" in world.storage.shards.group_state("both").stages
     world.passing(200)
     assert world.storage.shards.group_state("both").stages == {}
-    with pytest.raises(Reclaimed):
+    with pytest.raises((Reclaimed, WrongRows)):  # it has a tombstone, or will have one
         world.link(chunks)

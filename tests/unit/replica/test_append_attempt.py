@@ -102,6 +102,12 @@ def test_a_view_that_lost_a_part_appends_the_rest_with_the_same_chunks() -> None
     assert attempt.answered(APPENDED).end == events.Stepped(state(20))
 
 
+def test_a_view_whose_shard_was_made_again_starts_again() -> None:
+    """It begins before what the attempt continues, so the attempt never counts."""
+    again = replace(of_view(shard(LOWER)), shard=shard(LOWER - 3))
+    assert again.answered(mismatch(LOWER - 3)).end == events.Superseded()
+
+
 def test_rule_24_a_view_appends_nothing_beside_another_version() -> None:
     assert of_view(shard(fingerprint="f")).body() is not None
     assert of_view(shard(fingerprint="other")).end == events.Superseded()

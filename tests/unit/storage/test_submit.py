@@ -51,6 +51,27 @@ def test_what_was_decided_of_others_is_said_beside_a_log_that_cannot_be_written(
         assert "not stored 10000 ms after others" in stuck.reason
 
 
+def test_many_events_of_one_log_are_appended_in_lots_that_are_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Those of other logs go with the first; none is appended twice as stale."""
+    with client(broker()) as one:
+        ups = [("u1", Advance(Timestamp(at), Timestamp(at + 1))) for at in range(1_200)]
+        _, other = two(one)
+        sent: list[Counter[str]] = []
+        append = one.logs.append_each
+
+        def counted(values, stragglers_ms=0):
+            sent.append(Counter(topic for topic, _ in values))
+            return append(values, stragglers_ms)
+
+        monkeypatch.setattr(one.logs, "append_each", counted)
+        outcomes = one.submit([*ups, other])
+        assert all(isinstance(outcome, Advanced) for outcome in outcomes)
+        u1, u2 = one.names("u1").log, one.names("u2").log
+        assert sent == [{u1: 512, u2: 1}, {u1: 512}, {u1: 176}]
+
+
 def test_a_record_that_is_refused_takes_no_other_with_it() -> None:
     kafka = broker()
     with client(kafka, resend_ms=(0, 0)) as one:
