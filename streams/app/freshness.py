@@ -37,8 +37,11 @@ class Freshness:
         shards: Shards,
         feeds: Mapping[CollectionId, tuple[CollectionId, ...]],
         now_s: Callable[[], float] = time.monotonic,
+        upper_of: Callable[[CollectionId], Antichain] | None = None,
     ) -> None:
+        """`upper_of` returns how far a view can be read: its shard's upper unless given."""
         self._shards = shards
+        self._upper_of = upper_of or (lambda view: shards.state(view).upper)
         self._feeds = feeds
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -82,7 +85,7 @@ class Freshness:
     def _settle(self, now_s: float) -> None:
         waiting = []
         for mark, view, upper in self._bound:
-            if upper.precedes(self._shards.state(view).upper):
+            if upper.precedes(self._upper_of(view)):
                 self.milliseconds.append((now_s - mark.flushed_s) * 1000)
             else:
                 waiting.append((mark, view, upper))

@@ -48,6 +48,8 @@ Events = Annotated[int, typer.Option(help="How many events to publish.", min=100
 Seconds = Annotated[float, typer.Option(help="How long to measure.", min=5)]
 Rows = Annotated[int, typer.Option(help="Rows of state.", min=10_000)]
 
+MOST_VIEWS = 10_000
+
 _console = Console()
 _progress = Console(stderr=True)
 
@@ -72,12 +74,21 @@ def throughput(events: Events = 4_000_000, json: Json = None) -> None:
 
 
 @app.command()
-def freshness(seconds: Seconds = 60, json: Json = None) -> None:
+def freshness(
+    seconds: Seconds = 60,
+    json: Json = None,
+    *,
+    sink: Annotated[
+        bool, typer.Option("--sink", help="Measure delivery from an output topic too.")
+    ] = False,
+) -> None:
     """At 1,000 events a second: from flushed by the producer to readable in the view.
 
     Example: slackwater bench freshness --seconds 30
+
+    Example: slackwater bench freshness --sink
     """
-    _report([flow.freshness(_say, seconds)], json)
+    _report([flow.freshness(_say, seconds, sink=sink)], json)
 
 
 @app.command()
@@ -170,12 +181,30 @@ def change(
 
 
 @app.command()
-def dataflows(seconds: Seconds = 15, json: Json = None) -> None:
-    """The trigger time with 1, 20 and 100 views over one source.
+def dataflows(
+    seconds: Seconds = 15,
+    views: Annotated[str, typer.Option(help="Numbers of views, growing.")] = "1,20,100",
+    sources: Annotated[int, typer.Option(help="Sources of the views.", min=1, max=100)] = 1,
+    json: Json = None,
+) -> None:
+    """The trigger time with few and with many views over sources, and the time of a CREATE.
 
     Example: slackwater bench dataflows --seconds 30
+
+    Example: slackwater bench dataflows --views 1000 --sources 10
     """
-    _report([flow.dataflows(_say, seconds)], json)
+    _report([flow.dataflows(_say, seconds, counts_of(views), sources)], json)
+
+
+def counts_of(text: str) -> tuple[int, ...]:
+    """Return numbers that are separated by commas. Errors: BadParameter."""
+    counts = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(counts) < 1 or max(counts) > MOST_VIEWS or counts != sorted(set(counts)):
+        raise typer.BadParameter(
+            f"views: expected growing numbers from 1 to {MOST_VIEWS:,}, as 1,20,100,"
+            f" actual {text}"
+        )
+    return tuple(counts)
 
 
 @app.command()

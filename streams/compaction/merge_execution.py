@@ -99,11 +99,12 @@ class Worker:
         """Execute merges, one after the other; chunks of small ones are fetched together."""
         results: list[Result | Failed] = []
         for topic, merges in lots(wanted, self._data_topic):
-            if self.is_stopping():
-                break
-            fetch = self._read_ahead(topic, merges)
-            compact = partial(self.compact, fetch=fetch)
-            results += [attempt(compact, *merge) for merge in merges if not self.is_stopping()]
+            fetch: Fetch | None = None
+            for merge in merges:
+                if self.is_stopping():
+                    return results
+                fetch = fetch or self._read_ahead(topic, merges)
+                results.append(attempt(partial(self.compact, fetch=fetch), *merge))
         return results
 
     def _data_topic(self, collection: CollectionId) -> Topic | None:

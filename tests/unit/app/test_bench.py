@@ -187,3 +187,37 @@ def test_a_source_that_is_measured_is_what_its_name_says(kind: sources.Kind) -> 
     assert isinstance(statement, CreateSource)
     assert (statement.envelope.value == "upsert") == kind.name.endswith("upsert")
     assert (statement.watermark is not None) == kind.name.startswith("event")
+
+
+def test_views_and_sources_of_dataflows_are_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def measured(_: object, *options: object) -> Outcome:
+        calls.append(options)
+        return OUTCOME
+
+    monkeypatch.setattr(flow, "dataflows", measured)
+    arguments = ["dataflows", "--views", "1, 1000", "--sources", "10"]
+    assert CliRunner().invoke(command.app, arguments).exit_code == 0
+    assert CliRunner().invoke(command.app, ["dataflows"]).exit_code == 0
+    assert calls == [(15, (1, 1000), 10), (15, flow.COUNTS, 1)]
+
+
+@pytest.mark.parametrize("views", ["", "0", "20,1", "1,1", "1;2", "10001", "-1"])
+def test_other_views_of_dataflows_are_refused(views: str) -> None:
+    with pytest.raises(typer.BadParameter, match="expected growing numbers from 1 to 10,000"):
+        command.counts_of(views)
+
+
+def test_views_of_dataflows_are_shared_among_sources() -> None:
+    sources_ = [flow.source_statement(number) for number in range(3)]
+    created = re.compile(r"CREATE SOURCE (\w+) FROM KAFKA \(TOPIC 'bids'\)")
+    names = [created.findall(text) for text in sources_]
+    assert names == [["bids"], ["bids1"], ["bids2"]]
+    views = [flow.small_view(number, number % 3) for number in range(4)]
+    assert [re.findall(r"FROM (\w+)", view) for view in views] == [
+        ["bids"],
+        ["bids1"],
+        ["bids2"],
+        ["bids"],
+    ]
