@@ -6,6 +6,7 @@ for; when it raises, the error says whether any may be.
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +22,9 @@ ANY_PARTITION = -1
 Headers = tuple[tuple[str, bytes], ...]
 _FULL_QUEUE_WAIT_S = 0.05
 _POLL_S = 0.1
+
+MANY = 16
+"""Records that are handed over to the client together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +112,7 @@ class Sender:
         batch = _Batch(len(records), stragglers_s)
         reports = [_Report(batch) for _ in records]
         client, began = self._current(), time.monotonic()
-        for record, report in zip(records, reports, strict=True):
-            _produce(client.producer, record, report)
+        _hand_over(client.producer, records, reports)
         while not batch.is_over():
             self._hand_out(client, batch)
         stored = sum(report.delivered is not None for report in reports)
@@ -228,6 +231,33 @@ class _Report:
 def header_list(headers: Headers) -> list[tuple[str, str | bytes | None]] | None:
     """Return headers in the form of the client."""
     return [(name, value) for name, value in headers] or None
+
+
+def _hand_over(
+    producer: Producer, records: Sequence[Outgoing], reports: Sequence[_Report]
+) -> None:
+    """Give records to the client, in the order of each partition.
+
+    Many records without headers are one call a partition: the client sends whatever it has, so
+    those that come one by one go out in dozens of requests, and readers fetch as often.
+    """
+    sent = list(zip(records, reports, strict=True))
+    if len(records) < MANY or any(record.headers for record in records):
+        for record, report in sent:
+            _produce(producer, record, report)
+        return
+    by_place = defaultdict[tuple[Topic, int], list[tuple[Outgoing, _Report]]](list)
+    for record, report in sent:
+        by_place[record.topic, record.partition].append((record, report))
+    for (topic, partition), places in by_place.items():
+        messages = [
+            {"value": record.value, "key": record.key, "callback": report}
+            for record, report in places
+        ]
+        producer.produce_batch(topic, messages, partition)
+        for message, (record, report) in zip(messages, places, strict=True):
+            if message.get("_error") is not None:  # it was not taken: what follows says why
+                _produce(producer, record, report)
 
 
 def _produce(producer: Producer, record: Outgoing, report: _Report) -> None:

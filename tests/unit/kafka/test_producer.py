@@ -14,7 +14,7 @@ from streams.errors import Determinate, Indeterminate
 from streams.ids import Topic
 from streams.kafka.client import clients
 from streams.kafka.client import producer as producer_module
-from streams.kafka.client.producer import Delivered, Outgoing, Sender, WriteCounts
+from streams.kafka.client.producer import MANY, Delivered, Outgoing, Sender, WriteCounts
 from streams.kafka.settings import ClientSettings
 
 STUCK, FINE, REFUSED = Topic("stuck"), Topic("fine"), Topic("refused")
@@ -28,6 +28,18 @@ class Producer:
         self.stuck: list[Callable[[], None]] = []
         self.offset = 0
         self.lock = threading.Lock()
+        self.batches: list[tuple[str, int, list[bytes]]] = []
+        self.refused: set[bytes] = set()
+
+    def produce_batch(self, topic: str, messages: list[dict[str, Any]], partition: int) -> int:
+        """Take those that are not refused, which are marked and get no report."""
+        self.batches.append((topic, partition, [message["value"] for message in messages]))
+        for message in messages:
+            if message["value"] in self.refused:
+                message["_error"] = KafkaError(KafkaError._QUEUE_FULL)
+            else:
+                self.produce(topic, on_delivery=message["callback"])
+        return len(messages)
 
     def produce(self, topic: str, *_: Any, on_delivery: Any, **__: Any) -> None:
         with self.lock:
@@ -121,3 +133,46 @@ def test_writes_and_their_time_are_counted(
     assert 0 < counts.seconds < 60
     sender.send([])
     assert counts.calls == 2, "nothing was written"
+
+
+def numbered(count: int, topic: Topic = FINE, **more: Any) -> list[Outgoing]:
+    return [
+        Outgoing(topic, str(number).encode(), partition=0, **more) for number in range(count)
+    ]
+
+
+def test_many_records_are_handed_over_together_by_partition(
+    sender: Sender, producer: Producer
+) -> None:
+    other = Topic("other")
+    records = [
+        record
+        for pair in zip(numbered(MANY), numbered(MANY, other), strict=True)
+        for record in pair
+    ]
+    sent = sender.send(records)
+    values = [record.value for record in numbered(MANY)]
+    assert producer.batches == [(FINE, 0, values), (other, 0, values)]
+    assert [delivered.offset for delivered in sent[::2]] == list(range(MANY))
+    assert [delivered.offset for delivered in sent[1::2]] == list(range(MANY, 2 * MANY))
+
+
+def test_what_a_batch_did_not_take_is_handed_over_by_itself(
+    sender: Sender, producer: Producer
+) -> None:
+    producer.refused = {b"3", b"7"}
+    sent = sender.send(numbered(MANY))
+    assert [delivered.offset for delivered in (sent[3], sent[7])] == [MANY - 2, MANY - 1]
+    assert len({delivered.offset for delivered in sent}) == MANY
+
+
+@pytest.mark.parametrize(
+    "records",
+    [numbered(MANY - 1), numbered(MANY, headers=(("group", b"g"),))],
+    ids=["few", "with headers"],
+)
+def test_others_are_handed_over_one_by_one(
+    sender: Sender, producer: Producer, records: list[Outgoing]
+) -> None:
+    assert len(sender.send(records)) == len(records)
+    assert producer.batches == []
