@@ -108,7 +108,8 @@ def _delivered(
     follower = OutputFollower(bench.environment.kafka, OUTPUT)
     meter = Freshness(bench.shards, {source: (view,)}, upper_of=lambda _: follower.upper)
     follower.moved = meter.observe
-    stack.enter_context(follower)
+    follower.start()
+    stack.callback(follower.close)
     return meter
 
 

@@ -3,9 +3,6 @@
 import threading
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from streams.ids import MINIMUM_TIME, Timestamp, Topic
 from streams.kafka.client import clients
@@ -32,16 +29,12 @@ class OutputFollower:
         """The time before which all records have come, if a time is one transaction."""
         return frontier(self._reached + 1)
 
-    def __enter__(self) -> Self:
+    def start(self) -> None:
+        """Begin to read, at the start of the topic."""
         self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Stop reading, and release the connection."""
         self._stopped.set()
         self._thread.join()
 
@@ -61,5 +54,4 @@ class OutputFollower:
             if time > self._reached:
                 self._reached = Timestamp(time)
                 self.moved()
-        with suppress(Exception):
-            consumer.close()
+        consumer.close()

@@ -81,6 +81,11 @@ class Environment:
         self.replicas.append(self.replica)
         return self.replica
 
+    def stranger(self) -> Shards:
+        """A client that follows no group yet."""
+        broker = self.broker
+        return Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW)
+
     def stop(self) -> None:
         for replica in self.replicas:
             replica.stop()

@@ -9,7 +9,6 @@ from streams.ids import CollectionId, Offset, Timestamp, Topic
 from streams.kafka.memory.records import MemoryRawReader
 from streams.storage.client.id_registry import Directory
 from streams.storage.client.reserved_names import REGISTRY
-from streams.storage.client.shards import Shards
 from tests.support.coordinators import NOW, TOTALS, Environment, Killed, with_orders
 from tests.support.processes import eventually
 from tests.support.replica import FakeReplica
@@ -18,11 +17,6 @@ U2, U3, U4 = (CollectionId(f"u{number}") for number in (2, 3, 4))
 OTHER = TOTALS.replace("totals", "other")
 THIRD = TOTALS.replace("totals", "third")
 LOG = Topic("sw.g2.log")
-
-
-def stranger(env: Environment) -> Shards:
-    broker = env.broker
-    return Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW)
 
 
 def both(env: Environment) -> FakeReplica:
@@ -35,6 +29,17 @@ def both(env: Environment) -> FakeReplica:
     replica.append("u2", NOW + 10, [((1, 1.0), NOW + 9, 1)])
     replica.append("u3", NOW + 10, [((2, 2.0), NOW + 9, 1)])
     return replica
+
+
+def one_over_the_other(env: Environment) -> None:
+    """Two views in a group, of which `more` reads `totals`."""
+    replica = with_orders(env)
+    replica.append("s1", NOW + 10)
+    env.rows(TOTALS)
+    eventually(lambda: len(replica.created) == 2)
+    replica.append("u2", NOW + 10)
+    env.rows("CREATE MATERIALIZED VIEW more AS SELECT id FROM totals")
+    eventually(lambda: len(replica.created) == 3)
 
 
 def halt(env: Environment) -> None:
@@ -58,13 +63,7 @@ def test_all_views_of_a_halted_group_can_be_dropped(env: Environment) -> None:
 
 
 def test_views_that_read_each_other_in_a_halted_group_can_be_dropped(env: Environment) -> None:
-    replica = with_orders(env)
-    replica.append("s1", NOW + 10)
-    env.rows(TOTALS)
-    eventually(lambda: len(replica.created) == 2)
-    replica.append("u2", NOW + 10)
-    env.rows("CREATE MATERIALIZED VIEW more AS SELECT id FROM totals")
-    eventually(lambda: len(replica.created) == 3)
+    one_over_the_other(env)
     halt(env)
     env.sql("DROP MATERIALIZED VIEW more")
     env.sql("DROP MATERIALIZED VIEW totals")
@@ -75,13 +74,7 @@ def test_views_that_read_each_other_in_a_halted_group_can_be_dropped(env: Enviro
 def test_an_input_is_released_that_is_the_last_live_view_of_its_group(
     env: Environment,
 ) -> None:
-    replica = with_orders(env)
-    replica.append("s1", NOW + 10)
-    env.rows(TOTALS)
-    eventually(lambda: len(replica.created) == 2)
-    replica.append("u2", NOW + 10)
-    env.rows("CREATE MATERIALIZED VIEW more AS SELECT id FROM totals")
-    eventually(lambda: len(replica.created) == 3)
+    one_over_the_other(env)
     env.rows("DROP MATERIALIZED VIEW more")
     eventually(lambda: not env.coordinator.catalog.state.dropped)
     capabilities = env.coordinator.shards.state(U2).capabilities
@@ -111,7 +104,7 @@ def test_a_coordinator_that_starts_makes_deleted_topics_again(env: Environment) 
     both(env)
     env.broker.topics.delete([LOG, Topic("sw.g2.data")])
     env.start()
-    directory = Directory(stranger(env))
+    directory = Directory(env.stranger())
     states = [directory.find(id_) for id_ in (U2, U3)]
     assert all(state is not None and not state.is_dropped for state in states)
 
@@ -139,7 +132,7 @@ def test_a_read_names_a_group_that_was_halted_before_the_start(
 def test_a_group_is_verified_by_the_id_of_a_view(env: Environment) -> None:
     both(env)
     broker = env.broker
-    at = AttachedNamespace("sw", stranger(env), broker.topics, MemoryRawReader(broker.store))
+    at = AttachedNamespace("sw", env.stranger(), broker.topics, MemoryRawReader(broker.store))
     (finding,) = findings(at, ("u2",), with_chunks=False)
     assert (finding.group, finding.is_sound) == ("g2", True)
 
@@ -147,7 +140,7 @@ def test_a_group_is_verified_by_the_id_of_a_view(env: Environment) -> None:
 def test_a_view_is_refused_whose_id_has_topics(env: Environment) -> None:
     """Of a catalog that is gone, in which it had a group of its own."""
     both(env)
-    stranger(env).create("u4", U4, "the old catalog's", Timestamp(5))
+    env.stranger().create("u4", U4, "the old catalog's", Timestamp(5))
     failed = env.fails(THIRD)
     assert failed.message == "id u4 of the new object is taken: topic sw.u4.log exists"
     assert "OWN TOPIC" not in failed.hint
@@ -155,7 +148,7 @@ def test_a_view_is_refused_whose_id_has_topics(env: Environment) -> None:
 
 def test_a_view_is_refused_whose_group_is_a_clients(env: Environment) -> None:
     with_orders(env)
-    stranger(env).create("g2", CollectionId("mine"), "a client's", Timestamp(5))
+    env.stranger().create("g2", CollectionId("mine"), "a client's", Timestamp(5))
     failed = env.fails(TOTALS)
     assert failed.message == "id u2 of the new object is taken: topic sw.g2.log exists"
     assert "a client did, before the name was reserved" in failed.detail
@@ -176,7 +169,7 @@ def retired(directory: Directory) -> None:
 @pytest.mark.parametrize("harm", [given_elsewhere, retired])
 def test_a_view_is_refused_whose_id_was_given_away(env: Environment, harm) -> None:
     with_orders(env)
-    directory = Directory(stranger(env))
+    directory = Directory(env.stranger())
     directory.shards.make(REGISTRY)
     harm(directory)
     failed = env.fails(TOTALS)
@@ -191,7 +184,7 @@ def test_a_view_is_refused_whose_id_is_in_the_group(env: Environment) -> None:
     replica = with_orders(env)
     replica.append("s1", NOW + 10)
     env.rows(TOTALS)
-    shards = stranger(env)
+    shards = env.stranger()
     shards.open("g2")
     shards.create("g2", U3, "the newer catalog's", Timestamp(5))
     eventually(lambda: U3 in env.coordinator.shards.group_state("g2").collections)

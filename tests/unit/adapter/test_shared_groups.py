@@ -9,7 +9,6 @@ from streams.errors import InvalidUsage
 from streams.ids import CollectionId
 from streams.storage.client.catalog_ids import CATALOG_ID
 from streams.storage.client.id_registry import Directory
-from streams.storage.client.shards import Shards
 from tests.support.coordinators import NOW, TOTALS, Environment, with_orders
 from tests.support.processes import eventually
 
@@ -67,12 +66,6 @@ def topics(env: Environment) -> set[str]:
     return {group for group in groups if CATALOG_ID.fullmatch(group)}
 
 
-def stranger(env: Environment) -> Shards:
-    """A client that knows ids and nothing else."""
-    broker = env.broker
-    return Shards(broker.logs, broker.chunks, broker.topics, now_ms=lambda: NOW)
-
-
 def test_views_share_a_group_unless_they_ask_for_topics_of_their_own(env: Environment) -> None:
     replica = with_orders(env)
     replica.append("s1", NOW + 10)
@@ -102,7 +95,7 @@ def test_views_over_views_name_the_groups_of_their_inputs(env: Environment) -> N
 def test_a_client_that_knows_the_id_alone_finds_the_group(env: Environment) -> None:
     with_orders(env)
     env.rows(TOTALS)
-    directory = Directory(stranger(env))
+    directory = Directory(env.stranger())
     state = directory.find(U2)
     assert state is not None
     assert directory.shards.group_of(U2) == "g2"
@@ -120,13 +113,13 @@ def test_a_dropped_view_leaves_the_others_of_its_group(env: Environment) -> None
     eventually(lambda: not env.coordinator.catalog.state.dropped)
     assert topics(env) == {"s1", "g2"}
     assert env.rows("SELECT * FROM other") == [[2, 2.0]]
-    for shards in (env.coordinator.shards, stranger(env)):
+    for shards in (env.coordinator.shards, env.stranger()):
         state = Directory(shards).find(U2)
         assert state is not None
         assert state.is_dropped
     env.rows("DROP MATERIALIZED VIEW other")
     eventually(lambda: topics(env) == {"s1"})
-    gone = Directory(stranger(env)).find(U3)
+    gone = Directory(env.stranger()).find(U3)
     assert gone is not None
     assert gone.is_dropped
 
@@ -173,7 +166,7 @@ def test_the_next_coordinator_knows_the_groups(env: Environment) -> None:
 
 def test_the_log_of_a_group_that_is_begun_is_no_other_catalogs(env: Environment) -> None:
     with_orders(env)
-    stranger(env).make("g2")
+    env.stranger().make("g2")
     failed = env.fails(TOTALS)
     assert failed.message == "id u2 of the new object is taken: topic sw.g2.log exists"
     assert "sw.g2.log and sw.g2.data" in str(failed.hint)
@@ -181,7 +174,7 @@ def test_the_log_of_a_group_that_is_begun_is_no_other_catalogs(env: Environment)
 
 def test_an_id_that_another_catalog_gave_away_is_refused(env: Environment) -> None:
     with_orders(env)
-    directory = Directory(stranger(env))
+    directory = Directory(env.stranger())
     directory.give(U2, "g1")
     directory.give(U2, "g1")
     with pytest.raises(InvalidUsage, match="id u2 is to be in group g2, but was given away"):
