@@ -21,6 +21,12 @@ def bucket_of(hashes: Words, buckets: int) -> Ints:
     return result
 
 
+def range_of(bucket: int, buckets: int) -> tuple[int, int]:
+    """The range [low, high) of the upper halves of hashes whose bucket this is."""
+    low, high = (-(-(number << 32) // buckets) for number in (bucket, bucket + 1))
+    return low, high
+
+
 def split(
     rows: pa.RecordBatch, bucket: Ints, buckets: int
 ) -> Iterator[tuple[int, pa.RecordBatch]]:

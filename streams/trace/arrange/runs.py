@@ -15,6 +15,9 @@ times as much as to add to one, so the small runs of a task share files: a run's
 of its file, and where it begins there. A file is needed as long as one run in it is, so it is
 not added to when it has reached `SHARED_FILE` bytes, nor by another task.
 
+A name may be of a *clipped* run, the part of a run in a range of hashes: when buckets become
+more, each has its part of the runs that there are, and no row is written (D464).
+
 Cost: a lookup of k keys reads O(k log n) places of each run, whatever the run's size. Before
 a new run is added, every newer run that is less than twice its size is merged into it: so
 sizes at least double from the newest to the oldest, there are at most log2 n runs, and a row
@@ -50,8 +53,13 @@ SHARED_FILE = 1 << 18
 RunName = list[str | int]
 """A run as a checkpoint names it, in JSON: `<file>.<offset>` and its number of rows.
 
-What is pending has its next time behind these (`trace.arrange.pending`).
+What is pending has its next time behind these (`trace.arrange.pending`). A clipped run has a
+third part of its name, `<low>-<high>`: those of its rows whose upper half of the hash is in
+[low, high). Its number of rows is estimated until it is merged.
 """
+
+EVERYWHERE = 0, 1 << 32
+"""The range of the upper halves of all hashes."""
 
 _LARGE = 1 << 12
 _ALIGNMENT = 64
@@ -62,6 +70,45 @@ _OPTIONS = pa.ipc.IpcWriteOptions()
 def file_of(name: str) -> str:
     """The name of the file that a run lies in."""
     return name.partition(".")[0]
+
+
+def clipped(
+    run: RunName, low: int, high: int, within: tuple[int, int] = EVERYWHERE
+) -> RunName | None:
+    """The part of a run whose hashes' upper halves are in [low, high); None for no rows.
+
+    All of the run are in the range `within`.
+    """
+    base, first, last = _clip_of(run)
+    first, last = max(first, within[0]), min(last, within[1])
+    low, high = max(low, first), min(high, last)
+    if low >= high:
+        return None
+    if (low, high) == (first, last):
+        return run
+    share = (high - low) / (last - first)
+    return [f"{base}.{low}-{high}", max(round(int(run[1]) * share), 1), *run[2:]]
+
+
+def joined(left: RunName, right: RunName) -> RunName | None:
+    """Two parts of one run as one, if the second begins where the first ends."""
+    (base, low, end), (other, begin, high) = _clip_of(left), _clip_of(right)
+    if (base, end) != (other, begin):
+        return None
+    return [f"{base}.{low}-{high}", int(left[1]) + int(right[1]), *left[2:]]
+
+
+def _clip_of(run: RunName) -> tuple[str, int, int]:
+    """The name of the run that a run is or is clipped from, and its range of upper halves."""
+    file, offset, *clip = str(run[0]).split(".")
+    return f"{file}.{offset}", *_bounds(clip)
+
+
+def _bounds(clip: Sequence[str]) -> tuple[int, int]:
+    if not clip:
+        return EVERYWHERE
+    low, high = map(int, clip[0].split("-"))
+    return low, high
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +178,21 @@ class RunCache:
 
 def _opened(path: str) -> tuple[Run, ...]:
     directory, _, name = path.rpartition("/")
-    file, _, offset = name.partition(".")
+    file, offset, *clip = name.split(".")
     source = pa.memory_map(f"{directory}/{file}")
     source.seek(int(offset))
-    return tuple(Run(rows, uint64(rows.column(0))) for rows in pa.ipc.open_stream(source))
+    pieces = (Run(rows, uint64(rows.column(0))) for rows in pa.ipc.open_stream(source))
+    return tuple(_parts(pieces, *_bounds(clip))) if clip else tuple(pieces)
+
+
+def _parts(pieces: Iterable[Run], low: int, high: int) -> Iterator[Run]:
+    """The rows of a clipped run."""
+    ends = np.array([low << 32, (high << 32) - 1], np.uint64)
+    for piece in pieces:
+        start = int(np.searchsorted(piece.hashes, ends[0], "left"))
+        end = int(np.searchsorted(piece.hashes, ends[1], "right"))
+        if start < end:
+            yield Run(piece.rows[start:end], piece.hashes[start:end])
 
 
 @dataclass(slots=True)
