@@ -47,6 +47,8 @@ from tests.model.world import CNT, Disk, World
 PLAN = physical.Dataflow((), (physical.Source(0),), ((),), (1,), ())
 """One node, whose state has one level, in one bucket."""
 
+BUCKETS = 1
+
 ROUND = (0, 1)
 
 
@@ -165,7 +167,7 @@ class Life:
             (record, self._state_of(record.frontier, record.runs))
             for record in self.disk.records
         ]
-        self.tell(Known(tuple(Record(record, state) for record, state in states)))
+        self.tell(Known(tuple(Record(record, state, BUCKETS) for record, state in states)))
 
     def jumps(self, at: int) -> None:
         """The state is taken for one at another frontier, as no event says."""
@@ -173,7 +175,7 @@ class Life:
 
     def records(self, state: OwnState, upper: Antichain) -> None:
         """Write the checkpoint record of a state, in place of another at its frontier."""
-        record = record_of(self.version, state)
+        record = record_of(self.version, state, BUCKETS)
         at = state.frontier.time
         self.disk.records = [r for r in self.disk.records if r.frontier != at]
         self.disk.records.append(record.checkpoint)

@@ -411,7 +411,7 @@ class Replica:
             stored=set,
             run_sizes=dict,
             forget=ignored,
-            put_build=ignored,
+            delete_build=ignored,
             delete_records=ignored,
         )
         wakeup: Any = SimpleNamespace(ring=ignored)

@@ -367,7 +367,7 @@ class Replica:
                 assert dropped is not None
                 self.scheduler.table.remove(dropped)
             if description.export not in self.scheduler.flows:
-                flow = new_dataflow(description, self.name, BUCKETS)
+                flow = new_dataflow(description, self.name)
                 salted = replace(flow, fingerprint=flow.fingerprint + self.salt)
                 self.scheduler.table.add(salted)
 

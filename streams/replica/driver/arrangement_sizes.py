@@ -5,7 +5,7 @@ names, or the end of its file: bytes that nobody needs any more count to the run
 file that is shared has `trace.arrange.runs.SHARED_FILE` bytes or a little more.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -60,10 +60,11 @@ def _sizes(
     for node, name, rows in _runs(state):
         file, start = _place(name)
         following = bisect_right(starts[file], start)
+        sharing = following - bisect_left(starts[file], start)  # the parts of a clipped run
         ends = [*starts[file][following : following + 1], file_bytes.get(file, 0)]
         before = sizes.get(node, ArrangementSize())
         sizes[node] = ArrangementSize(
-            before.rows + rows, before.bytes + max(0, min(ends) - start)
+            before.rows + rows, before.bytes + max(0, min(ends) - start) // sharing
         )
     return sizes
 
@@ -78,5 +79,5 @@ def _runs(state: Mapping[int, Runs]) -> Iterator[tuple[NodeId, str, int]]:
 
 
 def _place(name: str) -> tuple[str, int]:
-    file, _, start = name.partition(".")
-    return file, int(start or 0)
+    file, start, *_ = name.split(".")
+    return file, int(start)

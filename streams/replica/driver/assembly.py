@@ -88,7 +88,7 @@ class ReplicaParts:
         scheduler = self.scheduler
         if description.source is not None:
             self.watch.add(description.source.topic)
-        scheduler.table.add(new_dataflow(description, self.config.name, scheduler.buckets))
+        scheduler.table.add(new_dataflow(description, self.config.name))
 
     def drop(self, export: CollectionId) -> None:
         """Stop maintaining a dataflow, and release this replica's holds."""

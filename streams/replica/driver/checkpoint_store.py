@@ -129,8 +129,8 @@ class CheckpointStore:
         for record in records:
             self._discard(self.files.delete, _record(dataflow, record))
 
-    def build(self, dataflow: CollectionId, fingerprint: str) -> Build | None:
-        """Return the stored progress of a hydration under this fingerprint.
+    def build(self, dataflow: CollectionId, fingerprint: str) -> tuple[Build, int] | None:
+        """Return the stored progress of a hydration under this fingerprint, and its buckets.
 
         One of another fingerprint is useless, and its classes may be of another version: it is
         not unpickled.
@@ -139,14 +139,21 @@ class CheckpointStore:
             _build(dataflow), lambda content: _load_build(content, fingerprint)
         )
 
-    def put_build(self, dataflow: CollectionId, fingerprint: str, build: Build | None) -> None:
-        """Store the progress of a hydration, or that there is none. Errors: Determinate."""
-        if build is None:
-            self._discard(self.files.delete, _build(dataflow))
-        else:
-            header = {"fingerprint": fingerprint, "runs": sorted(run_names(build.runs))}
-            content = json.dumps(header).encode() + b"\n" + pickle.dumps(build)
-            self._write(_build(dataflow), content)
+    def put_build(
+        self, dataflow: CollectionId, fingerprint: str, build: Build, buckets: int
+    ) -> None:
+        """Store the progress of a hydration over so many buckets. Errors: Determinate."""
+        header = {
+            "fingerprint": fingerprint,
+            "buckets": buckets,
+            "runs": sorted(run_names(build.runs)),
+        }
+        content = json.dumps(header).encode() + b"\n" + pickle.dumps(build)
+        self._write(_build(dataflow), content)
+
+    def delete_build(self, dataflow: CollectionId) -> None:
+        """Delete the progress of a hydration."""
+        self._discard(self.files.delete, _build(dataflow))
 
     def forget(self, dataflow: CollectionId) -> None:
         """Delete what is stored of a dataflow; the next collection deletes its run files."""
@@ -249,21 +256,22 @@ def hydration_of(fingerprint: str, build: Build) -> HydrationCheckpoint:
     )
 
 
-def record_of(fingerprint: str, state: OwnState) -> Record:
-    """Return the record of a state."""
+def record_of(fingerprint: str, state: OwnState, buckets: int) -> Record:
+    """Return the record of a state over so many buckets."""
     checkpoint = Checkpoint(
         fingerprint, state.incarnation, state.frontier.time, run_names(state.runs)
     )
-    return Record(checkpoint, state)
+    return Record(checkpoint, state, buckets)
 
 
-def _load_build(content: bytes, fingerprint: str) -> Build | None:
+def _load_build(content: bytes, fingerprint: str) -> tuple[Build, int] | None:
     header, _, pickled = content.partition(b"\n")
-    if json.loads(header)["fingerprint"] != fingerprint:
+    facts = json.loads(header)
+    if facts["fingerprint"] != fingerprint:
         return None
     build = pickle.loads(pickled)  # noqa: S301  written by our own driver, of this version
     assert isinstance(build, Build)
-    return build
+    return build, facts["buckets"]
 
 
 def _runs_of_build(content: bytes) -> frozenset[str]:
@@ -275,6 +283,7 @@ def _dump(record: Record) -> bytes:
     state, offsets = record.state, record.state.offsets
     facts = {
         "fingerprint": record.checkpoint.fingerprint,
+        "buckets": record.buckets,
         "incarnation": state.incarnation,
         "frontier": state.frontier.time,
         "runs": {str(bucket): runs for bucket, runs in state.runs.items()},
@@ -295,4 +304,4 @@ def _load(content: bytes) -> Record:
         runs,
         None if offsets is None else {int(p): o for p, o in offsets.items()},
     )
-    return record_of(facts["fingerprint"], state)
+    return record_of(facts["fingerprint"], state, facts["buckets"])

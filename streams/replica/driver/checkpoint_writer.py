@@ -50,7 +50,9 @@ class CheckpointWriter:
         for flow in due:
             try:
                 if flow.phase is Phase.BUILDING:
-                    self.store.put_build(flow.id, flow.fingerprint, flow.build)
+                    assert flow.build is not None, "a dataflow that is built has a build"
+                    buckets = self.scheduler.buckets
+                    self.store.put_build(flow.id, flow.fingerprint, flow.build, buckets)
                 else:
                     self._record_state(flow)
             except (Determinate, Indeterminate) as cause:
@@ -79,7 +81,7 @@ class CheckpointWriter:
 
     def _record_state(self, flow: Dataflow) -> None:
         assert flow.own is not None
-        record = record_of(flow.fingerprint, flow.own)
+        record = record_of(flow.fingerprint, flow.own, self.scheduler.buckets)
         self.scheduler.crash("before-record")
         self.store.put_record(flow.id, record)
         self.scheduler.tell(flow, Recorded(record, self.scheduler.upper(flow)))

@@ -36,10 +36,11 @@ class OwnState:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A checkpoint with everything needed to continue from it."""
+    """A checkpoint with everything needed to continue from it, over so many buckets."""
 
     checkpoint: Checkpoint
     state: OwnState
+    buckets: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

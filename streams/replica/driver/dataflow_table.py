@@ -106,7 +106,7 @@ class DataflowTable:
         for forgotten in needless:
             self.store.delete_records(flow.id, forgotten.records)
             if forgotten.build:
-                self.store.put_build(flow.id, flow.fingerprint, None)
+                self.store.delete_build(flow.id)
 
     def _count(self, before: Dataflow, after: Dataflow) -> None:
         """Count what has happened, by what the dataflow is now and was before."""
@@ -123,7 +123,7 @@ class DataflowTable:
             case Forget():
                 self.store.forget(flow.id)
             case ForgetBuild():
-                self.store.put_build(flow.id, flow.fingerprint, None)
+                self.store.delete_build(flow.id)
             case ForgetRecords():
                 self.needless.setdefault(flow.id, []).append(effect)
             case Log(level, text, facts):

@@ -7,9 +7,9 @@ from importlib.metadata import version
 from streams.operators import engine
 
 
-def fingerprint(plan: str, buckets: int) -> str:
-    """Return a short text that depends on plan, versions and the number of buckets."""
-    facts = [plan, version("slackwater"), engine.fingerprint(buckets)]
+def fingerprint(plan: str) -> str:
+    """Return a short text that depends on plan and versions."""
+    facts = [plan, version("slackwater"), engine.fingerprint()]
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 

@@ -10,7 +10,7 @@ from streams.replica.driver.fingerprint import fingerprint, plan_name
 from streams.replica.ingest import plan as ingest_plan
 
 
-def new_dataflow(description: DataflowDescription, replica: str, buckets: int) -> Dataflow:
+def new_dataflow(description: DataflowDescription, replica: str) -> Dataflow:
     """Return the dataflow, of which nothing is stored yet.
 
     `replica` names this replica's own holds on the imports, beside those of the dataflow.
@@ -23,7 +23,7 @@ def new_dataflow(description: DataflowDescription, replica: str, buckets: int) -
         description=description,
         plan=plan,
         plan_name=plan_name(text),
-        fingerprint=fingerprint(text, buckets),
+        fingerprint=fingerprint(text),
         holds={
             imported.collection: CapabilityId(f"{imported.hold}@{replica}")
             for imported in description.imports

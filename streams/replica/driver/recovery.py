@@ -8,7 +8,7 @@ checkpoint is used or the state is rebuilt.
 import logging
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streams.compute.checkpoints import Checkpoint, newest, of_fingerprint, usable_hydration
 from streams.compute.reclocking import Position
@@ -22,13 +22,14 @@ from streams.compute.stepping import (
 )
 from streams.errors import Determinate, Indeterminate, SlackwaterError
 from streams.ids import Timestamp
+from streams.operators.rescaling import rescaled
 from streams.plan import json as plan_json
 from streams.progress import frontier
 from streams.replica.driver import event_planner, hydration_planner
 from streams.replica.driver.append_attempt import fenced_by
-from streams.replica.driver.checkpoint_store import CheckpointStore, hydration_of
+from streams.replica.driver.checkpoint_store import CheckpointStore, hydration_of, record_of
 from streams.replica.driver.dataflow import Dataflow, Phase
-from streams.replica.driver.dataflow_state import Build, OwnState
+from streams.replica.driver.dataflow_state import Build, OwnState, Record
 from streams.replica.driver.error_causes import failure_of
 from streams.replica.driver.events import Failed, Hydrates, Known, Recovered, Released, Taken
 from streams.replica.driver.holds import acquire
@@ -108,10 +109,8 @@ class RecoveryThread:
             return
         if self._is_of_another_version(flow, view):
             return
-        fitting = of_fingerprint(
-            [record.checkpoint for record in flow.records], flow.fingerprint
-        )
-        records = tuple(record for record in flow.records if record.checkpoint in fitting)
+        records = self._fitting(flow)
+        fitting = [record.checkpoint for record in records]
         flow = self.scheduler.tell(flow, Known(records))
         stored = self._stored_build(flow, view)
         match self._decide(flow, view, fitting, stored):
@@ -126,6 +125,22 @@ class RecoveryThread:
             case Overtaken(as_of, since):
                 lost = f"an import can no longer be read at {as_of}: its since is {since}"
                 self.scheduler.tell(flow, Failed(Failure(lost)))
+
+    def _fitting(self, flow: Dataflow) -> tuple[Record, ...]:
+        """Return the records of the flow's fingerprint, over the buckets that there are now."""
+        present = of_fingerprint([r.checkpoint for r in flow.records], flow.fingerprint)
+        buckets, fitting = self.scheduler.buckets, list[Record]()
+        for record in flow.records:
+            if record.checkpoint not in present:
+                continue
+            state = record.state
+            runs = rescaled(flow.plan, state.runs, record.buckets, buckets)
+            if runs is not None:
+                fitting.append(record_of(flow.fingerprint, replace(state, runs=runs), buckets))
+            if record.buckets != buckets:
+                facts = {"dataflow": flow.id, "from": record.buckets, "to": buckets}
+                log.info("state %s", "rescaled" if runs is not None else "dropped", extra=facts)
+        return tuple(fitting)
 
     def _is_of_another_version(self, flow: Dataflow, view: Imports) -> bool:
         """Upgrade a flow whose shard another fingerprint wrote, or fail it if that is newer.
@@ -175,9 +190,14 @@ class RecoveryThread:
 
     def _stored_build(self, flow: Dataflow, view: Imports) -> Build | None:
         """Return the stored progress of a hydration, if it can be resumed (rule 20)."""
-        build = self.store.build(flow.id, flow.fingerprint)
-        if build is None:
+        stored = self.store.build(flow.id, flow.fingerprint)
+        if stored is None:
             return None
+        build, before = stored
+        runs = rescaled(flow.plan, build.runs, before, self.scheduler.buckets)
+        if runs is None:
+            return None
+        build = replace(build, runs=runs)
         live = {
             chunk.key
             for imported in flow.description.imports
@@ -197,7 +217,7 @@ class RecoveryThread:
         budget = self.scheduler.config.budgets.slice_bytes
         build = stored or hydration_planner.snapshot(flow, view, as_of, budget)
         if stored is None and len(build.slices) > 1:
-            self.store.put_build(flow.id, flow.fingerprint, build)
+            self.store.put_build(flow.id, flow.fingerprint, build, self.scheduler.buckets)
         self.scheduler.tell(flow, Hydrates(_nothing(as_of), build))
         log.info(
             "hydrating dataflow",
@@ -222,10 +242,8 @@ class RecoveryThread:
             own = OwnState("", shard.upper, {}, shard.source or {})
             self.scheduler.tell(flow, Recovered(own))
             return
-        records_by_checkpoint = {record.checkpoint: record for record in flow.records}
-        best = newest(
-            of_fingerprint(tuple(records_by_checkpoint), flow.fingerprint), shard.upper
-        )
+        records_by_checkpoint = {record.checkpoint: record for record in self._fitting(flow)}
+        best = newest(tuple(records_by_checkpoint), shard.upper)
         self.scheduler.tell(flow, Known(() if best is None else (records_by_checkpoint[best],)))
         born = _nothing(flow.description.as_of)
         self.scheduler.tell(

@@ -57,6 +57,7 @@ class Bench:
     relations: dict[str, Relation] = field(default_factory=dict)
     descriptions: dict[str, DataflowDescription] = field(default_factory=dict)
     epoch: int = 1
+    buckets: int = BUCKETS
 
     @property
     def command_topic(self) -> Topic:
@@ -71,7 +72,7 @@ class Bench:
         self.commands.begin(
             uuid.uuid4().hex,
             [
-                CreateInstance(self.namespace, BUCKETS),
+                CreateInstance(self.namespace, self.buckets),
                 *dataflows,
                 *extra,
                 InitializationComplete(),

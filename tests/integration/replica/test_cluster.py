@@ -76,9 +76,17 @@ def test_a_view_is_exact_whatever_a_cluster_loses(deep: Deep, tmp_path: Path) ->
             goes_on(deep)
             assert running.poll() is None
         assert list((tmp_path / "cluster/store/r1").glob("*/checkpoints/deep/[0-9]*"))
+        with replica(deep, cluster, drivers[1] / "r1") as running:
+            goes_on(deep)
+            deep.bench.buckets = 8
+            deep.bench.begin()
+            eventually(lambda: running.poll() is not None)
         with replica(deep, cluster, drivers[1] / "r1"):
             goes_on(deep)
             deep.check()
+        log = (drivers[1] / "r1.err").read_text()
+        assert "state rescaled" in log
+        assert "state dropped" not in log
 
 
 def executors(host: Host) -> list[psutil.Process]:

@@ -47,7 +47,7 @@ def again(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
 def test_a_record_is_found_as_it_was_written(again: Open) -> None:
     store = again()
     write_runs(store, "a", "b")
-    record = record_of("f", state(9, "a", "b"))
+    record = record_of("f", state(9, "a", "b"), 2)
     store.put_record(VIEW, record)
     assert again().records(VIEW) == (record,)
     last = again()
@@ -63,7 +63,7 @@ def test_a_record_is_found_as_it_was_written(again: Open) -> None:
 def test_a_record_without_all_its_runs_is_of_no_use(again: Open) -> None:
     store = again()
     write_runs(store, "a")
-    store.put_record(VIEW, record_of("f", state(9, "a", "b")))
+    store.put_record(VIEW, record_of("f", state(9, "a", "b"), 2))
     assert store.records(VIEW) == ()
     write_runs(store, "b")
     assert store.records(VIEW) == (), "it was deleted"
@@ -75,7 +75,7 @@ def test_the_latest_process_of_a_store_owns_it_and_alone_deletes(tmp_path: Path)
     assert earlier.is_owner()
     later = CheckpointStore(tmp_path / "b", files, ServedInputs())
     assert (earlier.is_owner(), later.is_owner()) == (False, True)
-    later.put_record(VIEW, record_of("f", state(9)))
+    later.put_record(VIEW, record_of("f", state(9), 2))
     earlier.forget(VIEW)
     earlier.delete_records(VIEW, later.records(VIEW))
     assert later.records(VIEW)
@@ -99,14 +99,14 @@ def test_a_store_that_is_away_loses_nothing(
 ) -> None:
     there = opened(f"file://{tmp_path}/store")
     store = CheckpointStore(tmp_path / "a", Away(there.filesystem, there.root), ServedInputs())
-    store.put_record(VIEW, record_of("f", state(9)))
+    store.put_record(VIEW, record_of("f", state(9), 2))
     with monkeypatch.context() as patch:
         patch.setattr(Away, "is_away", True)
         for ask in (store.is_owner, lambda: store.records(VIEW), lambda: store.named(VIEW)):
             with pytest.raises(Indeterminate):
                 ask()
         store.forget(VIEW)
-        store.delete_records(VIEW, [record_of("f", state(9))])
+        store.delete_records(VIEW, [record_of("f", state(9), 2)])
     assert store.is_owner()
     assert store.records(VIEW)
 
@@ -132,7 +132,7 @@ def test_run_files_of_a_store_are_deleted_beside_each_other(tmp_path: Path) -> N
 def test_records_come_in_the_order_of_their_frontiers(again: Open) -> None:
     store = again()
     for frontier_ms in (100, 9, 20):
-        store.put_record(VIEW, record_of("f", state(frontier_ms)))
+        store.put_record(VIEW, record_of("f", state(frontier_ms), 2))
     assert [record.checkpoint.frontier for record in store.records(VIEW)] == [9, 20, 100]
     store.delete_records(VIEW, store.records(VIEW)[:1])
     assert [record.checkpoint.frontier for record in store.records(VIEW)] == [20, 100]
@@ -144,7 +144,7 @@ def test_a_restarted_machine_has_no_state(
     boot = tmp_path / "boot_id"
     boot.write_text("first")
     monkeypatch.setattr(checkpoint_store, "BOOT", boot)
-    CheckpointStore(tmp_path / "s").put_record(VIEW, record_of("f", state(9)))
+    CheckpointStore(tmp_path / "s").put_record(VIEW, record_of("f", state(9), 2))
     assert CheckpointStore(tmp_path / "s").records(VIEW)
     boot.write_text("second")
     assert CheckpointStore(tmp_path / "s").records(VIEW) == ()
@@ -153,7 +153,7 @@ def test_a_restarted_machine_has_no_state(
 def test_another_machine_loses_the_cache_and_nothing_else(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path)
     write_runs(store, "a")
-    store.put_record(VIEW, record_of("f", state(9, "a")))
+    store.put_record(VIEW, record_of("f", state(9, "a"), 2))
     (tmp_path / "lock").touch()
     (tmp_path / "spark").mkdir()
     (tmp_path / "spark" / "blocks").write_bytes(b"of a session that runs")
@@ -177,14 +177,14 @@ def test_progress_of_a_hydration_is_found_again(again: Open) -> None:
         done=1,
         runs=state(6, "a").runs,
     )
-    store.put_build(VIEW, "f", build)
-    assert again().build(VIEW, "f") == build
+    store.put_build(VIEW, "f", build, 2)
+    assert again().build(VIEW, "f") == (build, 2)
     assert again().build(VIEW, "g") is None, "another version computes something else"
     assert again().named(VIEW) == {"a"}
     hydration = hydration_of("f", build)
     assert (hydration.as_of, hydration.done, hydration.slices) == (5, 1, 2)
     assert hydration.runs == {"a"}
-    again().put_build(VIEW, "f", None)
+    again().delete_build(VIEW)
     assert store.build(VIEW, "f") is None
 
 
@@ -206,7 +206,7 @@ def test_state_that_cannot_be_read_is_dropped_and_nothing_else(
     again: Open, content: bytes
 ) -> None:
     store = again()
-    store.put_record(VIEW, record_of("f", state(9)))
+    store.put_record(VIEW, record_of("f", state(9), 2))
     for name in ("build", "7"):
         store.files.write(f"checkpoints/{VIEW}/{name}", content)
     assert store.build(VIEW, "f") is None
@@ -226,7 +226,7 @@ def test_what_a_process_leaves_behind_is_deleted(tmp_path: Path) -> None:
 
 def test_forgetting_a_dataflow(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path / "s")
-    store.put_record(VIEW, record_of("f", state(9)))
+    store.put_record(VIEW, record_of("f", state(9), 2))
     assert store.stored() == {VIEW}
     store.forget(VIEW)
     assert store.stored() == set()
@@ -246,4 +246,4 @@ def test_a_full_disk_that_takes_no_folder_is_determinate(
 
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(Determinate, match="No space left"):
-        store.put_record(VIEW, record_of("f", state(9)))
+        store.put_record(VIEW, record_of("f", state(9), 2))

@@ -42,7 +42,7 @@ def build(done: int = 0) -> Build:
 
 
 def record(at: int) -> Record:
-    return record_of("f", state(at))
+    return record_of("f", state(at), 2)
 
 
 def new(*, is_source: bool = False) -> Dataflow:
