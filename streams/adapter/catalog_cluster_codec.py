@@ -1,5 +1,7 @@
 """Codec of the catalog's events about clusters: `schemas/avro/catalog_*_cluster.avsc`."""
 
+from collections.abc import Callable, Mapping
+
 from schemas.codec import Record
 from streams.adapter.catalog_clusters import (
     AddCluster,
@@ -8,6 +10,7 @@ from streams.adapter.catalog_clusters import (
     ConfigureCluster,
     ForgetCluster,
     RemoveCluster,
+    RescaleCluster,
     ScaleCluster,
 )
 from streams.compute.codec import parameter_records, parameter_values
@@ -23,6 +26,8 @@ def cluster_fields(body: ClusterEvent) -> tuple[str, Record]:
             return "catalog_add_cluster", {field: getattr(cluster, field) for field in ADDED}
         case ScaleCluster(name, replicas):
             return "catalog_scale_cluster", {"name": name, "replicas": replicas}
+        case RescaleCluster(name, buckets):
+            return "catalog_rescale_cluster", {"name": name, "buckets": buckets}
         case ConfigureCluster(name, parameters):
             return "catalog_configure_cluster", {
                 "name": name,
@@ -34,18 +39,21 @@ def cluster_fields(body: ClusterEvent) -> tuple[str, Record]:
             return "catalog_forget_cluster", {"name": name}
 
 
+_EVENTS: Mapping[str, Callable[[Record], ClusterEvent]] = {
+    "catalog_add_cluster": lambda record: AddCluster(
+        ComputeCluster(**{field: record[field] for field in ADDED})
+    ),
+    "catalog_scale_cluster": lambda record: ScaleCluster(record["name"], record["replicas"]),
+    "catalog_rescale_cluster": lambda record: RescaleCluster(record["name"], record["buckets"]),
+    "catalog_configure_cluster": lambda record: ConfigureCluster(
+        record["name"], parameter_values(record["parameters"])
+    ),
+    "catalog_remove_cluster": lambda record: RemoveCluster(record["name"]),
+    "catalog_forget_cluster": lambda record: ForgetCluster(record["name"]),
+}
+
+
 def cluster_event(schema: str, record: Record) -> ClusterEvent | None:
     """Return the event of a record; None if the schema is of another kind of event."""
-    match schema:
-        case "catalog_add_cluster":
-            return AddCluster(ComputeCluster(**{field: record[field] for field in ADDED}))
-        case "catalog_scale_cluster":
-            return ScaleCluster(record["name"], record["replicas"])
-        case "catalog_configure_cluster":
-            return ConfigureCluster(record["name"], parameter_values(record["parameters"]))
-        case "catalog_remove_cluster":
-            return RemoveCluster(record["name"])
-        case "catalog_forget_cluster":
-            return ForgetCluster(record["name"])
-        case _:
-            return None
+    event_of = _EVENTS.get(schema)
+    return None if event_of is None else event_of(record)

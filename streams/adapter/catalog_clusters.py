@@ -49,6 +49,14 @@ class ScaleCluster:
 
 
 @dataclass(frozen=True, slots=True)
+class RescaleCluster:
+    """The cluster's replicas are to divide their work into so many buckets."""
+
+    name: str
+    buckets: int
+
+
+@dataclass(frozen=True, slots=True)
 class ConfigureCluster:
     """The cluster's replicas are to go by these parameters of its own, and no others."""
 
@@ -70,7 +78,14 @@ class ForgetCluster:
     name: str
 
 
-ClusterEvent = AddCluster | ScaleCluster | ConfigureCluster | RemoveCluster | ForgetCluster
+ClusterEvent = (
+    AddCluster
+    | ScaleCluster
+    | RescaleCluster
+    | ConfigureCluster
+    | RemoveCluster
+    | ForgetCluster
+)
 
 
 def _with_default() -> Mapping[str, ComputeCluster]:
@@ -99,7 +114,7 @@ class Clusters:
             case AddCluster(cluster):
                 is_taken = cluster.name in self.live or cluster.name in self.ending
                 return f"cluster {cluster.name} already exists" if is_taken else ""
-            case ScaleCluster(name) | ConfigureCluster(name):
+            case ScaleCluster(name) | RescaleCluster(name) | ConfigureCluster(name):
                 return "" if name in self.live else f"no cluster {name}"
             case RemoveCluster(name) if name == DEFAULT_CLUSTER:
                 return f"cluster {name} is always there"
@@ -117,6 +132,9 @@ class Clusters:
                 return replace(self, live={**self.live, cluster.name: cluster})
             case ScaleCluster(name, replicas):
                 cluster = replace(self.live[name], replicas=replicas)
+                return replace(self, live={**self.live, name: cluster})
+            case RescaleCluster(name, buckets):
+                cluster = replace(self.live[name], buckets=buckets)
                 return replace(self, live={**self.live, name: cluster})
             case ConfigureCluster(name, parameters):
                 cluster = replace(self.live[name], parameters=parameters)

@@ -8,6 +8,7 @@ from streams.adapter.catalog_clusters import (
     ComputeCluster,
     ConfigureCluster,
     RemoveCluster,
+    RescaleCluster,
     ScaleCluster,
 )
 from streams.adapter.catalog_log import CatalogLog
@@ -75,12 +76,17 @@ def _alter(statement: AlterCluster, catalog: CatalogLog) -> tuple[Result, ...]:
         check_values(statement.parameters)
     except InvalidUsage as unusable:
         raise InvalidStatement(str(unusable)) from unusable
-    name, replicas = live_cluster(statement.name, catalog.sync()).name, statement.replicas
+    name = live_cluster(statement.name, catalog.sync()).name
+    replicas, buckets = statement.replicas, statement.buckets
     if replicas is not None:
         catalog.change(lambda _: ScaleCluster(name, replicas))
+    if buckets is not None:
+        catalog.change(lambda _: RescaleCluster(name, buckets))
     if named:
         catalog.change(lambda state: _configured(statement, live_cluster(name, state)))
-    return (Complete("ALTER CLUSTER", {} if replicas is None else {"replicas": replicas}),)
+    numbers = {"replicas": replicas, "buckets": buckets}
+    changed = {option: number for option, number in numbers.items() if number is not None}
+    return (Complete("ALTER CLUSTER", changed),)
 
 
 def _configured(statement: AlterCluster, cluster: ComputeCluster) -> ConfigureCluster:

@@ -141,12 +141,17 @@ class Instances:
                 self._govern(cluster)
 
     def _govern(self, cluster: ComputeCluster) -> None:
-        """Have replicas go by the parameters of a cluster that were changed."""
+        """Have replicas go by the settings and parameters of a cluster that were changed."""
+        self.controllers[cluster.name].resettle(self._instance(cluster))
         wanted = self._parameters(cluster)
         changed = differing(wanted, self._governed[cluster.name])
         if changed:
             self.controllers[cluster.name].update_configuration(changed)
             self._governed[cluster.name] = wanted
+
+    def _instance(self, cluster: ComputeCluster) -> CreateInstance:
+        buckets = cluster.buckets or self._settings.buckets
+        return CreateInstance(self._settings.namespace, buckets)
 
     def _parameters(self, cluster: ComputeCluster) -> ComputeParameters:
         return self._settings.parameters.governed_by(cluster.parameters)
@@ -159,10 +164,9 @@ class Instances:
     ) -> None:
         namespace, name = self._settings.namespace, cluster.name
         create_topics(self._kafka.topics, namespace, name)
-        instance = CreateInstance(namespace, cluster.buckets or self._settings.buckets)
         controller = Controller(
             self._kafka.logs,
-            instance,
+            self._instance(cluster),
             name,
             self._epoch,
             self._new_id,

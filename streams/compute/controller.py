@@ -20,9 +20,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
 
-from streams.compute.codec import decode_command
 from streams.compute.description import DataflowDescription
 from streams.compute.history import is_long, live, reduce
+from streams.compute.iteration_starts import iteration_starts, last_start
 from streams.compute.open_peeks import OpenPeeks
 from streams.compute.open_subscribes import OpenSubscribes
 from streams.compute.parameters import (
@@ -41,7 +41,6 @@ from streams.compute.protocol import (
     Command,
     CreateDataflow,
     CreateInstance,
-    CreateTimely,
     InitializationComplete,
     Response,
     ResponseMessage,
@@ -59,9 +58,8 @@ from streams.compute.subscribes import (
     SubscribeResponse,
 )
 from streams.compute.writer import CommandWriter
-from streams.errors import Corrupt, Determinate, Indeterminate
+from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Timestamp, Topic
-from streams.kafka.client.bounded_read import records_until
 from streams.kafka.log import Logs, Truncated
 from streams.kafka.topics import TopicKind, Topics, TopicSpec
 from streams.progress import EMPTY, Antichain, frontier
@@ -167,6 +165,21 @@ class Controller:
             self._live = live(self._history)
             self._reduced_to = len(self._history)
             self._begin(self._history)
+
+    def resettle(self, settings: CreateInstance) -> None:
+        """Give the instance these settings: replicas with other ones start again.
+
+        Errors: Determinate, Indeterminate; then it is to be called again.
+        """
+        with self._lock:
+            if settings == self._settings:
+                return
+            self._history = [
+                settings if isinstance(command, CreateInstance) else command
+                for command in self._history
+            ]
+            self._begin_reduced()
+            self._settings = settings
 
     def update_configuration(self, values: ParameterValues) -> None:
         """Give parameters of the replicas other values, in later iterations too.
@@ -474,26 +487,3 @@ class Controller:
                 log.warning("a later controller has begun", extra={"topic": self._commands})
             if not self._is_succeeded:
                 self._logs.truncate(self._commands, last)
-
-
-def iteration_starts(
-    logs: Logs, commands: Topic, start: Offset, end: Offset
-) -> list[tuple[Offset, int]]:
-    """Return the offset and the epoch of each iteration that is there in an interval."""
-    starts: list[tuple[Offset, int]] = []
-    low, _ = logs.bounds(commands)
-    start = max(start, low)
-    tail = logs.tail({commands: start})
-    for entry in records_until(logs, tail, commands, (start, end)):
-        with suppress(Corrupt):  # replicas skip it too, and report it
-            command = decode_command(entry.value).command
-            if isinstance(command, CreateTimely):
-                starts.append((entry.offset, command.epoch))
-    tail.close()
-    return starts
-
-
-def last_start(logs: Logs, commands: Topic) -> Offset | None:
-    """Return the offset of the newest iteration on the topic; None if there is none."""
-    starts = iteration_starts(logs, commands, *logs.bounds(commands))
-    return starts[-1][0] if starts else None

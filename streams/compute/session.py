@@ -241,8 +241,8 @@ class Session:
         if self.instance is not None and self.instance != command:
             return self, (
                 Restart(
-                    f"compute instance: expected the settings {self.instance},"
-                    f" actual {command}; a replica takes new settings only when it starts"
+                    f"the compute instance has changed from {_shown(self.instance)}"
+                    f" to {_shown(command)}: a replica takes that when it starts"
                 ),
             )
         actions = () if self.instance == command else (Configure(command),)
@@ -291,3 +291,7 @@ class Session:
             Reconcile(tuple(change.kept), len(change.created), len(change.dropped)),
         )
         return replace(self, stage=Stage.READ_ONLY, running=wanted), actions
+
+
+def _shown(instance: CreateInstance) -> str:
+    return f"{instance.buckets} buckets in namespace {instance.namespace}"

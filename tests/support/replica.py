@@ -11,7 +11,7 @@ from streams.compute.controller import command_topic, response_topic
 from streams.compute.description import DataflowDescription
 from streams.compute.protocol import Alive, Frontiers, Reconciled, Response, Status
 from streams.compute.reader import CommandReader, UnreadableCommand
-from streams.compute.session import Action, Create, Drop, Reconcile, Session
+from streams.compute.session import Action, Create, Drop, Reconcile, Restart, Session
 from streams.compute.writer import ResponseWriter
 from streams.copies.targets import NOWHERE, CopyTargets
 from streams.ids import CollectionId, Topic
@@ -91,6 +91,8 @@ class FakeReplica:
                 self.session, actions = self.session.step(message.command)
                 for action in actions:
                     self._act(action)
+                if self._stopped.is_set():
+                    return
 
     def _act(self, action: Action) -> None:
         match action:
@@ -112,6 +114,8 @@ class FakeReplica:
                 if self.peeks is not None:
                     self.peeks.indexes.repeat()
                 self.say(Reconciled(len(kept), created, dropped))
+            case Restart():
+                self._stopped.set()
             case _:
                 pass
 

@@ -12,7 +12,8 @@ CREATE_USAGE = (
     "CREATE CLUSTER [IF NOT EXISTS] name (REPLICAS number, MASTER '...', BUCKETS number)"
 )
 ALTER_USAGE = (
-    "ALTER CLUSTER name SET (REPLICAS number, PARAMETER number, ...) | RESET (PARAMETER, ...)"
+    "ALTER CLUSTER name SET (REPLICAS number, BUCKETS number, PARAMETER number, ...)"
+    " | RESET (BUCKETS, PARAMETER, ...)"
 )
 DROP_USAGE = "DROP CLUSTER [IF EXISTS] name"
 IN_USAGE = "[IN CLUSTER name]"
@@ -37,14 +38,16 @@ class CreateCluster:
 
 @dataclass(frozen=True, slots=True)
 class AlterCluster:
-    """Change a cluster: how many replicas it has, and the parameters that they go by.
+    """Change a cluster: its numbers of replicas and buckets, and the parameters.
 
-    `name` and the names of parameters are without case. `replicas` is None where they stay as
-    many. A parameter of `reset` has the value of the environment again.
+    `name` and the names of parameters are without case. `replicas` and `buckets` are None where
+    they stay as many, and 0 buckets are those of the environment. A parameter of `reset` has
+    the value of the environment again.
     """
 
     name: str
     replicas: int | None = None
+    buckets: int | None = None
     parameters: Mapping[str, int] = field(default_factory=dict)
     reset: tuple[str, ...] = ()
 
@@ -87,29 +90,37 @@ def alter(cursor: Cursor) -> AlterCluster:
     """`name SET (option number, ...)`, `name RESET (option, ...)`. Errors: InvalidStatement."""
     name = cluster(cursor)
     if cursor.choose(("SET", "RESET")) == "RESET":
-        cursor.expect("(")
-        return AlterCluster(name, reset=_reset(cursor))
+        options = _reset(cursor)
+        parameters = tuple(option for option in options if option != "buckets")
+        return AlterCluster(name, buckets=0 if "buckets" in options else None, reset=parameters)
+    values = _set(cursor)
+    replicas, buckets = values.pop("replicas", None), values.pop("buckets", None)
+    return AlterCluster(name, replicas, buckets, values)
+
+
+def _set(cursor: Cursor) -> dict[str, int]:
+    values = dict[str, int]()
     cursor.expect("(")
-    replicas, parameters = None, dict[str, int]()
     while True:
-        option = cursor.name("REPLICAS or a parameter").casefold()
-        if option in parameters or (option == "replicas" and replicas):
+        option = cursor.name("REPLICAS, BUCKETS or a parameter").casefold()
+        if option in values:
             raise InvalidStatement(f"option {option} appears twice")
-        if option == "replicas":
-            replicas = _number(cursor, "REPLICAS", MOST_REPLICAS)
+        if option in {"replicas", "buckets"}:
+            values[option] = int(_value(cursor, option.upper()))
         else:
             cursor.accept("=")
-            parameters[option] = cursor.integer(f"a number of {option}")
+            values[option] = cursor.integer(f"a number of {option}")
         if not cursor.accept(","):
             break
     cursor.expect(")")
-    return AlterCluster(name, replicas, parameters)
+    return values
 
 
 def _reset(cursor: Cursor) -> tuple[str, ...]:
-    names = [cursor.name("a parameter").casefold()]
+    cursor.expect("(")
+    names = [cursor.name("BUCKETS or a parameter").casefold()]
     while cursor.accept(","):
-        names.append(cursor.name("a parameter").casefold())
+        names.append(cursor.name("BUCKETS or a parameter").casefold())
     cursor.expect(")")
     return tuple(names)
 

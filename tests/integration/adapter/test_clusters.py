@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
@@ -52,6 +53,30 @@ def test_a_second_replica_goes_on_when_the_first_one_hangs(
     feed.send(topic, [{"id": number} for number in range(5)])
     eventually(lambda: count() == 20)
     eventually(lambda: set(replicas(environment, "default")) == {"r1"})
+
+
+def test_views_go_on_over_other_buckets(
+    environment: Environment, broker: EmbeddedBroker
+) -> None:
+    topic, feed = raw_topic(broker.bootstrap, 1), Feed(broker.bootstrap)
+    environment.sql(f"CREATE SOURCE parts FROM KAFKA (TOPIC '{topic}') (id BIGINT) FORMAT JSON")
+    environment.sql("CREATE CLUSTER narrow (MASTER 'local[1]', BUCKETS 2)")
+    query = "SELECT id % 100 AS k, count(*) AS n FROM parts GROUP BY k"
+    environment.sql(f"CREATE MATERIALIZED VIEW by_part IN CLUSTER narrow AS {query}")
+
+    def is_each(count: int) -> bool:
+        text = "SELECT count(*), min(n), max(n) FROM by_part"
+        return environment.sql(text)[0].rows == ((100, count, count),)
+
+    for count in (10, 20):
+        feed.send(topic, [{"id": number} for number in range(1000)])
+        eventually(partial(is_each, count))
+    environment.sql("ALTER CLUSTER narrow SET (BUCKETS 8)")
+    feed.send(topic, [{"id": number} for number in range(1000)])
+    eventually(partial(is_each, 30))
+    log = environment.settings.directory / "logs" / "replica-narrow-r1.log"
+    assert "state rescaled" in log.read_text()
+    environment.sql("DROP MATERIALIZED VIEW by_part; DROP CLUSTER narrow")
 
 
 def test_a_cluster_maintains_what_is_in_it_apart(

@@ -24,6 +24,7 @@ from streams.adapter.catalog_clusters import (
     ComputeCluster,
     ForgetCluster,
     RemoveCluster,
+    RescaleCluster,
     ScaleCluster,
 )
 from streams.adapter.catalog_codec import decode, encode
@@ -71,6 +72,7 @@ GOLDEN = {
 GOLDEN_CLUSTERS = [
     "c301d0caaaa0bbf8918102650612026306106c6f63616c5b315d10",
     "c301ca889d920deb51c702650612026304",
+    "c3011cc7812bf1f29b8a02650612026310",
     "c301d0c7751ea34d0d28026506120263",
     "c30183d7a4aabc791896026506120263",
 ]
@@ -136,6 +138,7 @@ def test_ids_are_never_reused() -> None:
         (Unmaterialize("m4"), "no materialization m4"),
         (Unbind("m4"), "no materialization m4 was dropped"),
         (ScaleCluster("c", 2), "no cluster c"),
+        (RescaleCluster("c", 8), "no cluster c"),
         (AddCluster(replace(C, name="default")), "cluster default already exists"),
         (RemoveCluster("c"), "no cluster c"),
         (RemoveCluster("default"), "cluster default is always there"),
@@ -213,6 +216,7 @@ def test_records_keep_their_form() -> None:
     bodies: list[Body] = [
         AddCluster(C),
         ScaleCluster("c", 2),
+        RescaleCluster("c", 8),
         RemoveCluster("c"),
         ForgetCluster("c"),
     ]
@@ -293,6 +297,7 @@ def test_names_are_unique_and_inputs_exist_whatever_comes(bodies) -> None:
         Unmaterialize("m4"),
         Unbind("m4"),
         ScaleCluster("default", 3),
+        RescaleCluster("default", 8),
         AddCluster(C),
         RemoveCluster("c"),
         ForgetCluster("c"),

@@ -12,6 +12,7 @@ from streams.adapter.results import Complete, Notice
 from streams.adapter.server import families
 from streams.compute.controller import command_topic, response_topic
 from streams.compute.parameters import DEFAULTS
+from streams.compute.protocol import CreateInstance
 from streams.compute.replica_responses import SILENCE_S
 from streams.errors import Determinate
 from streams.http.metrics import exposition
@@ -67,6 +68,21 @@ def test_alter_cluster_changes_what_is_wanted_for_all_coordinators_to_come(env) 
     assert clusters(env) == [["default", 3, 1, 1, 2, None, None]]
     env.start()
     assert clusters(env)[0][:2] == ["default", 3]
+
+
+def test_replicas_that_start_divide_their_work_into_the_buckets_of_their_cluster(env) -> None:
+    env.rows("CREATE CLUSTER c (BUCKETS 3)")
+    assert env.sql("ALTER CLUSTER c SET (BUCKETS 8)") == [
+        Complete("ALTER CLUSTER", {"buckets": 8})
+    ]
+    assert clusters(env)[1][4] == 8
+    c = env.start_replica("c")
+    eventually(lambda: c.session.instance == CreateInstance("sw", 8))
+    env.rows("ALTER CLUSTER c RESET (BUCKETS)")
+    assert clusters(env)[1][4] == 2
+    env.start()
+    successor = env.start_replica("c")
+    eventually(lambda: successor.session.instance == CreateInstance("sw", 2))
 
 
 def test_replicas_go_by_the_parameters_of_their_cluster_at_once_and_later_ones_too(env) -> None:

@@ -11,9 +11,9 @@ from streams.compute.controller import (
     Controller,
     command_topic,
     create_topics,
-    last_start,
     response_topic,
 )
+from streams.compute.iteration_starts import last_start
 from streams.compute.protocol import (
     AllowCompaction,
     Command,
@@ -27,7 +27,7 @@ from streams.compute.protocol import (
 )
 from streams.compute.reader import CommandReader, UnreadableCommand
 from streams.compute.replica_responses import InstanceStatus
-from streams.compute.session import Compact, Drop, Session
+from streams.compute.session import Compact, Drop, Restart, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Determinate, Indeterminate
 from streams.ids import CollectionId, Offset, Topic
@@ -73,6 +73,8 @@ class Replica:
                 assert not isinstance(message.command, UnreadableCommand)
                 self.session, actions = self.session.step(message.command)
                 done.extend(actions)
+                if done and isinstance(done[-1], Restart):
+                    return done  # as a process does that ends
         for action in done:
             if isinstance(action, Drop) and not action.silent:
                 final = Frontiers(action.export, EMPTY, EMPTY)
@@ -105,6 +107,22 @@ def test_a_new_controller_keeps_what_runs(logs) -> None:
     assert set(replica.session.running) == {U2}
     two.poll(0)
     assert two.observed.dropped == {U1}
+
+
+def test_an_instance_has_new_settings_in_a_new_iteration(logs) -> None:
+    one = controller(logs)
+    one.start([description(U1)], [])
+    replica = Replica(logs)
+    replica.run()
+    one.resettle(CreateInstance("sw", 2))
+    assert replica.run() == [], "it has them already"
+    one.resettle(CreateInstance("sw", 8))
+    (restart,) = replica.run()
+    assert isinstance(restart, Restart)
+    late = Replica(logs)
+    late.run()
+    assert late.session.instance == CreateInstance("sw", 8)
+    assert set(late.session.running) == {U1}
 
 
 def test_a_long_history_is_reduced_and_its_past_deleted(logs) -> None:

@@ -184,7 +184,10 @@ def test_an_instance_is_configured_once() -> None:
     unchanged, (action,) = session.step(CreateInstance("sw", 99))
     assert unchanged == session
     assert isinstance(action, Restart)
-    assert "takes new settings only when it starts" in action.reason
+    assert action.reason == (
+        "the compute instance has changed from 2 buckets in namespace sw"
+        " to 99 buckets in namespace sw: a replica takes that when it starts"
+    )
 
 
 def test_an_export_is_created_once_in_an_iteration() -> None:

@@ -261,7 +261,7 @@ def test_new_settings_end_the_replica_so_that_another_takes_them(
 ) -> None:
     server = _server(monkeypatch, Replica(World(), "a", tmp_path))
     server.hear(reader(CreateTimely("n", 1), CreateInstance("sw", 2)))
-    with pytest.raises(InvalidUsage, match="takes new settings only when it starts"):
+    with pytest.raises(InvalidUsage, match="from 2 buckets in namespace sw to 3 buckets"):
         server.hear(reader(CreateTimely("m", 2), CreateInstance("sw", 3)))
 
 
