@@ -146,7 +146,7 @@ def check_history(client: Client) -> None:
 
 def test_a_storage_service_that_stands_still_goes_on(running: Frozen) -> None:
     stranger = Stranger(running.bootstrap, running.environment.settings.namespace)
-    _, write = stranger.done("create", collection="t1", description=TABLE, group="g1")
+    _, write = stranger.done("create", collection="t1", description=TABLE, group="x1")
     with running.frozen("storage"):
         id_ = stranger.send("heartbeat", capability=write)
         with pytest.raises(TimeoutError):
@@ -163,7 +163,7 @@ def test_a_storage_service_that_was_followed_writes_nothing_more(running: Frozen
         Stranger(running.bootstrap, namespace),
         Reader(running.bootstrap, namespace),
     )
-    _, write = stranger.done("create", collection="t2", description=TABLE, group="g2")
+    _, write = stranger.done("create", collection="t2", description=TABLE, group="x2")
     write = stranger.write(write, 5, rows(("a", 1, 3, 1)))
     with running.frozen("storage") as pid, running.another("storage"):
         write = stranger.write(write, 10, rows(("b", 2, 7, 1)))  # the second one answers
@@ -174,7 +174,7 @@ def test_a_storage_service_that_was_followed_writes_nothing_more(running: Frozen
         eventually(lambda: child.is_over and child.pid is None, PATIENCE_S)
         assert "another service has taken over" in child.log_file.read_text()
     expected = {("a", 1): 1, ("b", 2): 1, **{("c", upper): 1 for upper in range(11, 31)}}
-    assert reader.snapshot("g2", "t2", 29) == expected
+    assert reader.snapshot("x2", "t2", 29) == expected
     stranger.close()
     reader.close()
 
