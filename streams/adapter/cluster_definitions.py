@@ -85,7 +85,7 @@ def _alter(statement: AlterCluster, catalog: CatalogLog) -> tuple[Result, ...]:
     if named:
         catalog.change(lambda state: _configured(statement, live_cluster(name, state)))
     numbers = {"replicas": replicas, "buckets": buckets}
-    changed = {option: number for option, number in numbers.items() if number is not None}
+    changed = {option: number for option, number in numbers.items() if number}
     return (Complete("ALTER CLUSTER", changed),)
 
 

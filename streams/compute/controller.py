@@ -120,6 +120,7 @@ class Controller:
         self._writer = CommandWriter(logs, self._commands, epoch, differing(parameters))
         self._lock = threading.RLock()
         self._history: list[Command] = []
+        self._is_unsettled = False
         self._live: dict[CollectionId, DataflowDescription] = {}
         self._reduced_to, self._compactions = 0, 0
         self._last_start = last_start(logs, self._commands)
@@ -172,14 +173,15 @@ class Controller:
         Errors: Determinate, Indeterminate; then it is to be called again.
         """
         with self._lock:
-            if settings == self._settings:
+            if settings == self._settings and not self._is_unsettled:
                 return
+            self._settings, self._is_unsettled = settings, True  # until an iteration has them
             self._history = [
                 settings if isinstance(command, CreateInstance) else command
                 for command in self._history
             ]
             self._begin_reduced()
-            self._settings = settings
+            self._is_unsettled = False
 
     def update_configuration(self, values: ParameterValues) -> None:
         """Give parameters of the replicas other values, in later iterations too.

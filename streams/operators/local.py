@@ -67,6 +67,7 @@ class LocalDataflow:
 
     def rescale(self, buckets: int) -> bool:
         """Go on over another number of buckets; False, and as before, if the state cannot."""
+        assert not self.parallel, "each bucket has a context of its own"
         runs = rescaled(self.dataflow, self.runs, self.buckets, buckets)
         if runs is None:
             return False

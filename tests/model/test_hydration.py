@@ -36,8 +36,9 @@ def market(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Market:
     return new_market
 
 
-def begin(market: Market, state: Path) -> Replica:
-    replica = Replica(market.world, "a", state, budgets=Budgets(slice_bytes=SLICE_BYTES))
+def begin(market: Market, state: Path, buckets: int = 2) -> Replica:
+    budgets = Budgets(slice_bytes=SLICE_BYTES)
+    replica = Replica(market.world, "a", state, budgets=budgets, buckets=buckets)
     replica.follow()
     replica.start()
     return replica
@@ -112,6 +113,24 @@ def test_a_hydration_that_is_killed_again_and_again_does_no_slice_twice(
     assert len(incarnations) == 1
     assert all(one < other for one, other in pairwise(done)), "what is done stays done"
     last = begin(market, tmp_path / "a")
+    settle(market, last)
+    market.check()
+
+
+def test_a_hydration_goes_on_over_other_buckets(market: Market, tmp_path: Path) -> None:
+    incarnations, done = set(), 0
+    for buckets in (2, 8, 3):
+        replica = begin(market, tmp_path / "a", buckets)
+        build = build_of(replica)
+        assert build is not None
+        assert build.done == done
+        incarnations.add(build.incarnation)
+        while (build := build_of(replica)) is not None and build.done == done:
+            replica.step("hydrate")
+        assert build is not None, "it has more slices"
+        done = build.done
+    assert len(incarnations) == 1
+    last = begin(market, tmp_path / "a", 1)
     settle(market, last)
     market.check()
 

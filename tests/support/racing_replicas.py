@@ -65,7 +65,8 @@ def race_at_random(
     small = Budgets(step_bytes=rng.choice([1, 2000]), slice_bytes=1, messages=9)
 
     def begin(name: str) -> Replica:
-        return Replica(world, name, directory / name, rng.choice([small, Budgets()]))
+        budgets, buckets = rng.choice([small, Budgets()]), rng.choice([1, 2, 3, 8])
+        return Replica(world, name, directory / name, budgets, buckets=buckets)
 
     replicas = [begin("a"), begin("b")]
     for round_ in range(rounds):

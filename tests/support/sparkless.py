@@ -58,6 +58,7 @@ from streams.storage.log.events import Acquire, Right
 from streams.trace.kernel.kernel import Kernel
 
 BUCKETS = 2
+
 START_MS = 1_000_000
 
 
@@ -279,6 +280,7 @@ class Replica:
     state: Path
     budgets: Budgets = field(default_factory=Budgets)
     salt: str = ""
+    buckets: int = BUCKETS
     ahead_ms: int = 0
     """How far its clock is from the world's, which is the broker's."""
     message_bytes: int = 0
@@ -311,7 +313,7 @@ class Replica:
             store=store,
             wakeup=Wakeup(),
             crash=Crash(),
-            buckets=BUCKETS,
+            buckets=self.buckets,
             now_ms=self.now_ms,
             elapsed_ms=self.world.now_ms,
             ends=self._ends,
@@ -401,7 +403,7 @@ class Replica:
         for level in range(1, batch.depth + 1):
             rows = [
                 pair
-                for bucket in range(BUCKETS)
+                for bucket in range(self.buckets)
                 for pair in blobs(
                     rounds.advance_round(level, str(self.state), _sent(rows, bucket))
                 )

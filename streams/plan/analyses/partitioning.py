@@ -147,9 +147,12 @@ class _Analysis:
         if self._is_near(node.input, number):
             slots = _projected(self.slots[node.input], node.outputs)
             return slots, StateSpread.OTHERWISE
-        if node.keys is None:  # nothing after it relies on where its rows are
-            return None, StateSpread.ANYHOW
-        return _projected(_own(node.keys), node.outputs), StateSpread.OTHERWISE
+        if node.keys is not None:
+            return _own(node.keys), StateSpread.OTHERWISE
+        # Nothing after it relies on where its rows are, but for errors of EMIT ON CLOSE: what
+        # ends an error has to be where it began (`operators.emit_on_close`).
+        closing = self.dataflow.emits_on_close
+        return None, StateSpread.OTHERWISE if closing else StateSpread.ANYHOW
 
     def _joined(self, number: NodeId, node: Join | Asof) -> tuple[Slots | None, StateSpread]:
         if self._is_near(node.left, number):
@@ -164,7 +167,11 @@ class _Analysis:
             slot | frozenset(width + right for key, right in pairs if key in slot)
             for slot in left
         )
-        return both, _by(left, node.left_keys)
+        spread = _by(left, node.left_keys)
+        if self._is_near(node.right, number):
+            right = _by(self.slots[node.right], node.right_keys)
+            spread = spread if right is StateSpread.BY_KEY else right
+        return both, spread
 
     def _found(self, node: Lookup) -> Slots:
         arranged = self.dataflow.nodes[node.arranged]

@@ -21,12 +21,8 @@ from streams.compute.protocol import (
     CreateInstance,
     CreateTimely,
     Frontiers,
-    Reconciled,
-    ResponseMessage,
-    Status,
 )
 from streams.compute.reader import CommandReader, UnreadableCommand
-from streams.compute.replica_responses import InstanceStatus
 from streams.compute.session import Compact, Drop, Restart, Session
 from streams.compute.writer import ATTEMPTS, ResponseWriter
 from streams.errors import Determinate, Indeterminate
@@ -198,41 +194,6 @@ def test_responses_that_were_heard_are_deleted_in_time(logs, monkeypatch) -> Non
     assert one.observed.conditions[U1].write == frontier(24)
 
 
-def observe(*responses) -> InstanceStatus:
-    observed = InstanceStatus()
-    for number, (replica, response) in enumerate(responses):
-        observed = observed.step(ResponseMessage("n", replica, number, response), 0.0)
-    return observed
-
-
-def test_frontiers_are_the_furthest_of_any_replica() -> None:
-    observed = observe(
-        ("a", Frontiers(U1, frontier(5), frontier(4))),
-        ("b", Frontiers(U1, frontier(3), None, frontier(9))),
-        ("b", Frontiers(U1, None, frontier(6))),
-        ("a", Frontiers(U1, input=frontier(8))),
-    )
-    condition = observed.conditions[U1]
-    assert (condition.write, condition.output) == (frontier(5), frontier(6))
-    assert condition.input == frontier(9)
-    outputs = {process: said.output for process, said in condition.reports.items()}
-    assert outputs == {"a": frontier(4), "b": frontier(6)}, "each has its own"
-
-
-def test_the_last_status_counts() -> None:
-    late = Status(U1, "running")
-    observed = observe(("a", Status(U1, "hydrating")), ("a", late), ("a", Reconciled(0, 1, 0)))
-    assert observed.report(U1).status == late
-    assert observed.replicas == {"a"}
-    assert observed.begin(0.0).replicas == frozenset()
-    assert observed.forget(U1).conditions == {}
-
-
-def test_a_dataflow_is_gone_when_all_its_frontiers_are_empty() -> None:
-    assert observe(("a", Frontiers(U1, EMPTY, frontier(3)))).dropped == frozenset()
-    assert observe(("a", Frontiers(U1, EMPTY, EMPTY))).dropped == {U1}
-
-
 class Doubtful:
     """Logs that take a number of appends and do not say so, or do not take them."""
 
@@ -250,6 +211,24 @@ class Doubtful:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.logs, name)
+
+
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_settings_that_came_while_an_answer_was_missing_can_be_taken_back(
+    logs: Logs, is_taken: bool
+) -> None:
+    doubtful = Doubtful(logs)
+    one = controller(doubtful)
+    one.start([description(U1)], [])
+    doubtful.left, doubtful.is_taken = ATTEMPTS, is_taken
+    with pytest.raises(Indeterminate):
+        one.resettle(CreateInstance("sw", 8))
+    one.resettle(CreateInstance("sw", 2))
+    one.create(description(U2))
+    replica = Replica(logs)
+    replica.run()
+    assert replica.session.instance == CreateInstance("sw", 2)
+    assert set(replica.session.running) == {U1, U2}
 
 
 @pytest.mark.parametrize("is_taken", [True, False])

@@ -205,3 +205,38 @@ def test_a_response_costs_no_look_at_what_the_others_said(monkeypatch, dataflows
     assert copied[0] / total <= 3 * (isqrt(dataflows) + persistent_map.SMALL)
     assert observed.conditions[CollectionId("s1")].write == frontier(6)
     assert len(observed.forget(CollectionId("s1")).conditions) == dataflows - 1
+
+
+def observe(*responses) -> InstanceStatus:
+    observed = InstanceStatus()
+    for number, (replica, response) in enumerate(responses):
+        observed = observed.step(ResponseMessage("n", replica, number, response), 0.0)
+    return observed
+
+
+def test_frontiers_are_the_furthest_of_any_replica() -> None:
+    observed = observe(
+        ("a", Frontiers(U1, frontier(5), frontier(4))),
+        ("b", Frontiers(U1, frontier(3), None, frontier(9))),
+        ("b", Frontiers(U1, None, frontier(6))),
+        ("a", Frontiers(U1, input=frontier(8))),
+    )
+    condition = observed.conditions[U1]
+    assert (condition.write, condition.output) == (frontier(5), frontier(6))
+    assert condition.input == frontier(9)
+    outputs = {process: said.output for process, said in condition.reports.items()}
+    assert outputs == {"a": frontier(4), "b": frontier(6)}, "each has its own"
+
+
+def test_the_last_status_counts() -> None:
+    late = Status(U1, "running")
+    observed = observe(("a", Status(U1, "hydrating")), ("a", late), ("a", Reconciled(0, 1, 0)))
+    assert observed.report(U1).status == late
+    assert observed.replicas == {"a"}
+    assert observed.begin(0.0).replicas == frozenset()
+    assert observed.forget(U1).conditions == {}
+
+
+def test_a_dataflow_is_gone_when_all_its_frontiers_are_empty() -> None:
+    assert observe(("a", Frontiers(U1, EMPTY, frontier(3)))).dropped == frozenset()
+    assert observe(("a", Frontiers(U1, EMPTY, EMPTY))).dropped == {U1}

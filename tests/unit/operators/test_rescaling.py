@@ -5,6 +5,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from unittest.mock import patch
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from streams.bench.tpch.columns import catalog
 from streams.bench.tpch.queries import QUERIES, query
-from streams.ids import CollectionId
+from streams.ids import CollectionId, Timestamp
 from streams.operators.exchange import bucket_of, range_of
 from streams.operators.local import LocalDataflow
 from streams.plan.analyses.partitioning import StateSpread, state_spread
@@ -129,6 +130,36 @@ def test_views_go_on_over_other_buckets(text: str) -> None:
         sums.append(Counter({row: count for row, count in total.items() if count}))
     assert sums[0] == sums[1]
     assert sums[0]
+
+
+CLOSING = """SELECT a, CAST(s AS INTEGER) AS n, ts FROM clicks
+    WHERE mz_now() >= ts EMIT ON CLOSE (ts + INTERVAL '10 milliseconds')"""
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 8])
+def test_an_error_that_never_was_stays_away_from_what_is_final(
+    buckets: int, tmp_path: Path
+) -> None:
+    """What EMIT ON CLOSE calls an error stays one, so its end has to be in its bucket."""
+    types = ("BIGINT", "VARCHAR", "TIMESTAMP")
+    columns = tuple(map(Column, ("a", "s", "ts"), types))
+    clicks = {"clicks": Relation(CollectionId("clicks"), columns)}
+    flow = compile_view(CLOSING, clicks, (), Timestamp(0)).dataflow
+    local = LocalDataflow(flow, tmp_path, kernel=kernel())
+    start = datetime(1970, 1, 1)  # noqa: DTZ001 - a TIMESTAMP has no zone
+    rows = [
+        (number, "x" if number % 2 else "7", start + timedelta(milliseconds=20 + number))
+        for number in range(20)
+    ]
+    local.step(interval_of(0, 1, as_of=True), {})
+    local.step(interval_of(1, 2), {0: table([(row, 1, 1) for row in rows], types)})
+    is_rescaled = local.rescale(buckets)
+    assert is_rescaled == (buckets <= 2), "a bucket's rows are to stay together"
+    outputs, errors = local.step(
+        interval_of(2, 80), {0: table([(row, 2, -1) for row in rows], types)}
+    )
+    assert not errors
+    assert not [row for output in outputs for row in output.to_pylist() if row["diff"]]
 
 
 def test_state_whose_buckets_rows_do_not_tell_stays_as_it_is(tmp_path: Path) -> None:
