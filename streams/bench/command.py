@@ -12,6 +12,7 @@ from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
 from streams.bench.change import chosen as changing
+from streams.bench.cluster import cluster as measure_cluster
 from streams.bench.compute.command import PARTS as OF_COMPUTE
 from streams.bench.compute.command import chosen as of_compute
 from streams.bench.compute.command import compute as measure_compute
@@ -205,6 +206,23 @@ def counts_of(text: str) -> tuple[int, ...]:
             f" actual {text}"
         )
     return tuple(counts)
+
+
+@app.command()
+def cluster(seconds: Seconds = 30, json: Json = None) -> None:
+    """A view on a Spark cluster of two hosts, beside the same on this machine (Linux).
+
+    The time of a micro-batch in both places, and how many of the runs of state that tasks read
+    were on their host; then the seconds until what is published is readable again after an
+    executor was killed, the replica was, and the work was divided into more buckets.
+
+    Example: slackwater bench cluster --seconds 60
+    """
+    try:
+        outcome = measure_cluster(_say, seconds)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    _report([outcome], json)
 
 
 @app.command()
@@ -428,6 +446,7 @@ def everything(json: Json = None) -> None:
         "dataflows": lambda: [flow.dataflows(_say, 15)],
         "memory": lambda: [state.memory(_say, 1_000_000)],
         "footprint": lambda: [measure_footprint(_say, 20, 20)],
+        "cluster": lambda: [measure_cluster(_say, 30)],
         "compute": lambda: measure_compute(_say, of_compute(""), ComputeScale()),
         "storage": lambda: measure_storage(chosen(""), 1.0, _console),
     }

@@ -1,9 +1,13 @@
 """Timings of each micro-batch: summed for metrics, one line of JSON each for the benchmarks.
 
-wait_ms from the source's request for the latest offset until there was work plan_ms from that
-decision to the start of foreachBatch: Spark's log, partitions, plan tasks_ms the action: all
-rounds commit_ms reports, Append and records, of which `append_ms` is the Append worker_ms the
-total time that tasks spent on the dataflows
+wait_ms        from the source's request for the latest offset until there was work
+plan_ms        from that decision to the start of foreachBatch: Spark's log, partitions, plan
+tasks_ms       the action: all rounds
+commit_ms      reports, Append and records
+append_ms      the Append, a part of these
+worker_ms      the total time that tasks spent on the dataflows
+runs_read      the runs of state that tasks read
+runs_brought   those whose file was not on the task's host, and was copied from the store
 """
 
 import json
@@ -81,6 +85,8 @@ class Timings:
             "append_ms": _ms(append_seconds),
             "trigger_ms": _ms(committed - batch.decided),
             "worker_ms": round(sum(result.milliseconds for result in results.values()), 1),
+            "runs_read": sum(result.runs_read for result in results.values()),
+            "runs_brought": sum(result.runs_brought for result in results.values()),
         }
         mode = "w" if self.lines % LINES == 0 else "a"
         with suppress(OSError), self.path.open(mode) as file:

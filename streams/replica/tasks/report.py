@@ -37,6 +37,9 @@ class Report:
     """What was seen of a source's messages."""
     nodes: Mapping[NodeId, MeteredNode] = field(default_factory=dict)
     """The work of its operators."""
+    runs_read: int = 0
+    runs_brought: int = 0
+    """How many of the runs that were read had to be copied from the store."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,8 @@ class Result:
     milliseconds: float = 0.0
     failure: str | None = None
     nodes: dict[NodeId, MeteredNode] = field(default_factory=dict)
+    runs_read: int = 0
+    runs_brought: int = 0
 
 
 def dumps(report: Report) -> str:
@@ -65,6 +70,7 @@ def dumps(report: Report) -> str:
             "rows": report.rows_in,
             "ms": report.milliseconds,
             "nodes": [[node, *work] for node, work in report.nodes.items()],
+            "reads": [report.runs_read, report.runs_brought],
             "seen": [
                 list(report.seen.greatest.items()),
                 report.seen.refused,
@@ -91,6 +97,8 @@ def loads(bucket: int, text: str) -> Report:
         letters=_refs(facts["letters"]),
         seen=Seen(dict(greatest), tuple(refused), *map(dict, counts)),
         nodes={node: tuple(work) for node, *work in facts["nodes"]},
+        runs_read=facts["reads"][0],
+        runs_brought=facts["reads"][1],
     )
 
 
@@ -154,6 +162,8 @@ def _add(result: Result, report: Report) -> None:
     result.seen = together((result.seen, report.seen))
     result.rows_in += report.rows_in
     result.milliseconds += report.milliseconds
+    result.runs_read += report.runs_read
+    result.runs_brought += report.runs_brought
     for node, (micros, rows_in, rows_out) in report.nodes.items():
         before = result.nodes.get(node, (0, 0, 0))
         after = (before[0] + micros, before[1] + rows_in, before[2] + rows_out)

@@ -86,6 +86,8 @@ class DataflowResult:
     seen: Seen = NOTHING
     nodes: Mapping[NodeId, MeteredNode] = field(default_factory=dict)
     """The work of its operators."""
+    runs_read: int = 0
+    runs_brought: int = 0
 
 
 @dataclass(slots=True)
@@ -184,6 +186,8 @@ class Task:
                     letters=of_letters,
                     seen=done.seen,
                     nodes=done.nodes,
+                    runs_read=done.runs_read,
+                    runs_brought=done.runs_brought,
                 )
             )
             self.say(
@@ -380,7 +384,8 @@ def _advance(
     bucket = messages[0].head.bucket
     updates = (message for message in messages if message.head.kind == "update")
     packets = [message.packet(share.base) for message in updates]
-    meter = NodeMeter()
+    meter, cache = NodeMeter(), task.context.cache
+    before = cache.read, cache.brought
     emitted, runs = engine.advance(
         plan,
         level,
@@ -392,9 +397,18 @@ def _advance(
         buckets=task.batch.buckets,
     )
     read = sum(packet.table.num_rows for packet in packets)
-    milliseconds, nodes = _since_ms(began), meter.nodes
     return DataflowResult(
-        share, plan.types[-1], level, bucket, emitted, runs, read, milliseconds, nodes=nodes
+        share,
+        plan.types[-1],
+        level,
+        bucket,
+        emitted,
+        runs,
+        read,
+        _since_ms(began),
+        nodes=meter.nodes,
+        runs_read=cache.read - before[0],
+        runs_brought=cache.brought - before[1],
     )
 
 

@@ -134,18 +134,22 @@ class RunCache:
 
     At most `limit` runs; of those that were just written and are still in this process's own
     memory, at most `held_bytes`. `bring` is given the path of a file that is not there, and
-    makes that it is, or fails as a missing file does.
+    makes that it is, or fails as a missing file does. `read` counts the runs that were asked
+    for, and `brought` those of them whose file had to be brought.
     """
 
     limit: int = 4096
     held_bytes: int = 64 << 20
     bring: Callable[[Path], None] = _lost
+    read: int = 0
+    brought: int = 0
     _open: OrderedDict[str, tuple[Run, ...]] = field(default_factory=OrderedDict)
     _held: OrderedDict[str, int] = field(default_factory=OrderedDict)
     _holding: int = 0
 
     def get(self, path: str) -> tuple[Run, ...]:
         """The pieces of the run at this path, opened at most once while it is in use."""
+        self.read += 1
         run = self._open.get(path)
         if run is None:
             run = self._open[path] = self._opened(path)
@@ -169,6 +173,7 @@ class RunCache:
         except FileNotFoundError:
             directory, _, name = path.rpartition("/")
             self.bring(Path(directory) / file_of(name))
+            self.brought += 1
         return _opened(path)
 
     def _drop(self, path: str) -> None:
@@ -277,7 +282,7 @@ class RunFiles:
         for name, more, *_ in reversed(names):
             if int(more) >= self.merge_factor * rows:
                 break
-            size += sum(piece.rows.get_total_buffer_size() for piece in self.open([[name]]))
+            size += sum(piece.rows.nbytes for piece in self.open([[name]]))  # of clipped rows
             if size > LARGEST_MERGE:
                 break
             rows += int(more)

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from streams.bench.standalone import Host, Standalone, standalone
 from tests.integration.replica import process
 from tests.integration.replica.deep_view import Deep
 from tests.support.processes import command_line, eventually, family
-from tests.support.standalone_spark import Host, Standalone, standalone
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1500)]
 

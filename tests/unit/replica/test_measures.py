@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import pytest
@@ -13,6 +12,7 @@ from streams.replica.driver.events import Failed
 from streams.replica.driver.fast_path import Way
 from streams.replica.driver.measures import files_of, measure
 from streams.replica.driver.retry_policy import Failure
+from streams.replica.tasks.report import Result
 from tests.support.market import Market
 from tests.support.sparkless import Replica
 from tests.unit.replica.test_dataflow import new
@@ -72,7 +72,7 @@ def test_micro_batches_are_summed_by_lane(tmp_path: Path) -> None:
         depth=1,
         units=(),
     )
-    results = {"u1": SimpleNamespace(rows_in=30, milliseconds=4.0)}
+    results = {"u1": Result(rows_in=30, milliseconds=4.0)}
     for path in (None, tmp_path / "timings.jsonl"):
         timings = Timings(path)
         for _ in range(2):

@@ -1,4 +1,8 @@
-"""A standalone cluster of Spark, whose hosts share nothing that they are not to share."""
+"""A standalone cluster of Spark on this machine, for tests and benchmarks.
+
+Its hosts are processes, each with a directory and an address of its own. What they are not to
+see of each other they do not, where root may give them mount namespaces.
+"""
 
 import os
 import re
@@ -7,17 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pyspark
-
-from streams.java import java_for_spark
-from tests.support.processes import signal_group
+from streams.errors import Determinate
+from streams.java import java_for_spark, package_directory
 
 ROOT = Path(__file__).parents[2]
-SPARK = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
@@ -31,8 +32,7 @@ class Host:
     def kill(self) -> None:
         """End it and its executors, as when the machine loses its power."""
         if self.process.poll() is None:
-            signal_group(self.process.pid, signal.SIGKILL)
-            self.process.wait(30)
+            _kill(self.process)
 
 
 @dataclass
@@ -77,7 +77,12 @@ class Standalone:
 def standalone(
     directory: Path, hosts: int, hidden: Sequence[Path] = ()
 ) -> Iterator[Standalone]:
-    """Run a cluster, in processes that end with the block."""
+    """Run a cluster, in processes that end with the block.
+
+    No worker sees the directories in `hidden`, and none that of another one.
+
+    Errors: Determinate if Spark's master does not start.
+    """
     with ExitStack() as stack:
         java = stack.enter_context(java_for_spark()) or Path("java")
         directory.mkdir(exist_ok=True)
@@ -87,8 +92,7 @@ def standalone(
             *("--webui-port", "0"),
         ]
         master = _started(java, command, log, {}, ())
-        stack.callback(master.wait, 30)
-        stack.callback(signal_group, master.pid, signal.SIGKILL)
+        stack.callback(_kill, master)
         cluster = Standalone(_url(master, log), java, directory, hidden)
         stack.callback(cluster.stop)
         for _ in range(hosts):
@@ -103,19 +107,20 @@ def _started(
     environment: dict[str, str],
     hidden: Sequence[Path],
 ) -> "subprocess.Popen[bytes]":
-    jvm = [str(java), "-Xmx256m", "-cp", f"{SPARK / 'jars'}/*", *command]
+    spark = package_directory("pyspark")
+    jvm = [str(java), "-Xmx256m", "-cp", f"{spark}/jars/*", *command]
     if (
         hidden and os.geteuid() == 0
     ):  # others have separate directories, and see those of others
         script = f"count={len(hidden)}; {_HIDE_SOME}"
         jvm = ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, hidden), *jvm]
     with log.open("ab") as output:
-        return subprocess.Popen(
+        return subprocess.Popen(  # noqa: S603  our own program
             jvm,
             cwd=ROOT,
             env={
                 **os.environ,
-                "SPARK_HOME": str(SPARK),
+                "SPARK_HOME": str(spark),
                 "SPARK_SCALA_VERSION": "2.13",
                 "PYTHONPATH": str(ROOT),
                 "PYSPARK_PYTHON": sys.executable,
@@ -139,4 +144,11 @@ def _url(master: "subprocess.Popen[bytes]", log: Path) -> str:
         if master_url := _MASTER.search(log.read_text()):
             return master_url[1]
         time.sleep(0.1)
-    raise AssertionError(log.read_text()[-2000:])
+    raise Determinate(f"Spark's master did not start: {log.read_text()[-2000:]}")
+
+
+def _kill(process: "subprocess.Popen[bytes]") -> None:
+    """End a process and all of its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(30)
