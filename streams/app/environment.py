@@ -22,7 +22,7 @@ from streams.app.fork_server import fork_server
 from streams.app.processes import Child
 from streams.app.replica_fleet import FIRST, ReplicaFleet, ReplicaPlace
 from streams.app.restart_policy import SPARK_STABLE_S, STABLE_S, End
-from streams.app.service_config import CORES, FENCED, MASTER, Service, resident_tasks_of
+from streams.app.service_config import CORES, FENCED, MASTER, RESIDENT_TASKS, Service
 from streams.app.signals import Stop
 from streams.errors import Determinate, InvalidUsage, SlackwaterError
 from streams.kafka.embedded import EmbeddedBroker
@@ -57,7 +57,7 @@ class Settings:
     namespace: str = "sw"
     master: str = MASTER
     buckets: int = CORES
-    resident_tasks: int | None = None
+    resident_tasks: int = RESIDENT_TASKS
     driver_memory: str = "1g"
     slice_bytes: int = 16 << 20
     index_memory: int = 512 << 20
@@ -176,7 +176,7 @@ class Environment:
             instance=place.cluster,
             replica=place.name,
             master=master,
-            resident_tasks=resident_tasks_of(self.settings.resident_tasks, master),
+            resident_tasks=self.settings.resident_tasks,
         )
         return self._child(place.service, "replica", service)
 
@@ -190,7 +190,7 @@ class Environment:
             namespace=settings.namespace,
             buckets=settings.buckets,
             master=settings.master,
-            resident_tasks=resident_tasks_of(settings.resident_tasks, settings.master),
+            resident_tasks=settings.resident_tasks,
             driver_memory=settings.driver_memory,
             slice_bytes=settings.slice_bytes,
             index_memory=settings.index_memory,

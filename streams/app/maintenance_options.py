@@ -23,13 +23,13 @@ IndexMemoryOption = Annotated[
 ]
 
 ResidentOption = Annotated[
-    int | None,
+    int,
     typer.Option(
         "--resident-tasks",
         min=0,
         help=(
             "Tasks of Spark's that stay, for small steps, each with a core of its own; 0: none."
-            " Default: 1 on this machine, 0 on a cluster."
+            " On a cluster they wait for executors with a core more."
         ),
     ),
 ]

@@ -23,22 +23,12 @@ FENCED = 3
 """Exit code of a coordinator that another one has taken over from."""
 
 RESIDENT_TASKS = 1
-"""Resident tasks of a replica on this machine, unless its user says otherwise."""
+"""Resident tasks of a replica, unless its user says otherwise."""
 
 CORES = min(os.cpu_count() or 2, 8)
 """Cores of this machine for Spark, and buckets of state, unless its user says otherwise."""
 
 MASTER = f"local[{CORES},4]"  # four attempts a task: without them one lost worker ends a lane
-
-
-def resident_tasks_of(wanted: int | None, master: str) -> int:
-    """Return the resident tasks of a replica: without a wish none on a cluster.
-
-    There each one keeps a core that the cluster's user may need for something else.
-    """
-    if wanted is not None:
-        return wanted
-    return RESIDENT_TASKS if master == "local" or master.startswith("local[") else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

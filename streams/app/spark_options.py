@@ -8,7 +8,7 @@ import typer
 
 from streams.app.client_options import named
 from streams.app.maintenance_options import ResidentOption
-from streams.app.service_config import MASTER, resident_tasks_of
+from streams.app.service_config import MASTER, RESIDENT_TASKS
 
 KEPT = {
     "spark.master": "--master says it",
@@ -26,7 +26,7 @@ class OnSpark:
         MASTER
     )
     driver_memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "1g"
-    resident_tasks: ResidentOption = None
+    resident_tasks: ResidentOption = RESIDENT_TASKS
     store: Annotated[
         str,
         typer.Option(
@@ -69,7 +69,7 @@ class OnSpark:
         return {
             "master": self.master,
             "driver_memory": self.driver_memory,
-            "resident_tasks": resident_tasks_of(self.resident_tasks, self.master),
+            "resident_tasks": self.resident_tasks,
             "store": self.store,
             "cache": self.cache,
             "cache_bytes": self.cache_bytes,

@@ -1,11 +1,11 @@
 """A view on a Spark cluster whose hosts share a store alone, beside the same on this machine.
 
-A standalone master and two workers of one core each, with directories of their own
+A standalone master and two workers of two cores each, with directories of their own
 (`streams.bench.standalone`), and an environment whose replica is on them; before that the same
-with the replica's Spark in one process. Resident tasks are off: on a cluster they are so unless
-asked for. Then, each timed until a message that is published after it is readable in the view:
-an executor is killed, on each host in turn; the replica's driver is killed; and the cluster is
-told another number of buckets.
+with the replica's Spark in one process. Then, each timed until a message that is published
+afterwards is readable in the view: an executor is killed, on each host in turn; the replica's
+driver is killed; and the cluster is told another number of buckets. Without resident tasks all
+steps are jobs, as large ones always are.
 """
 
 import os
@@ -30,13 +30,13 @@ from streams.ids import CollectionId
 from streams.process_tree import command_line, family, processes, require_linux
 from streams.temporary import temporary_directory
 
-HOSTS, BUCKETS, MORE_BUCKETS = 2, 2, 8
+HOSTS, CORES, BUCKETS, MORE_BUCKETS = 2, 2, 2, 8
 KEYS = 20_000
 WARM_UP_S, SETTLE_S = 15.0, 10.0
 TRIGGER_RATIO, LOSS_S, RESTART_S, RESCALE_S, HITS = 1.2, 5.0, 20.0, 10.0, 99.0
 
 
-def cluster(say: Say, seconds: float) -> Outcome:
+def cluster(say: Say, seconds: float, resident_tasks: int) -> Outcome:
     """Measure a view over bids at 1,000 a second for so long in each of both places.
 
     Errors: Determinate if the cluster does not come up; InvalidUsage except on Linux.
@@ -45,12 +45,15 @@ def cluster(say: Say, seconds: float) -> Outcome:
     with temporary_directory("slackwater-") as scratch:
         directory = Path(scratch)
         settings = Settings(
-            directory=directory / "local", timings=True, buckets=BUCKETS, resident_tasks=0
+            directory=directory / "local",
+            timings=True,
+            buckets=BUCKETS,
+            resident_tasks=resident_tasks,
         )
         say("on this machine")
         with Environment(settings, say) as environment, rigged(environment, say) as bench:
             local_ms = _Measured(bench).trigger_ms(seconds)
-        with standalone(directory / "spark", HOSTS) as spark:
+        with standalone(directory / "spark", HOSTS, cores=CORES) as spark:
             settings = replace(
                 settings,
                 directory=directory / "cluster",

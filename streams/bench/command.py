@@ -8,6 +8,8 @@ import typer
 from rich.console import Console
 
 from streams.app.error_output import FAILED, failed
+from streams.app.maintenance_options import ResidentOption
+from streams.app.service_config import RESIDENT_TASKS
 from streams.bench import flow, state
 from streams.bench.change import CASES
 from streams.bench.change import change as measure_change
@@ -209,7 +211,11 @@ def counts_of(text: str) -> tuple[int, ...]:
 
 
 @app.command()
-def cluster(seconds: Seconds = 30, json: Json = None) -> None:
+def cluster(
+    seconds: Seconds = 30,
+    resident_tasks: ResidentOption = RESIDENT_TASKS,
+    json: Json = None,
+) -> None:
     """A view on a Spark cluster of two hosts, beside the same on this machine (Linux).
 
     The time of a micro-batch in both places, and how many of the runs of state that tasks read
@@ -217,9 +223,11 @@ def cluster(seconds: Seconds = 30, json: Json = None) -> None:
     executor was killed, the replica was, and the work was divided into more buckets.
 
     Example: slackwater bench cluster --seconds 60
+
+    Example: slackwater bench cluster --resident-tasks 0
     """
     try:
-        outcome = measure_cluster(_say, seconds)
+        outcome = measure_cluster(_say, seconds, resident_tasks)
     except SlackwaterError as error:
         raise failed(error) from error
     _report([outcome], json)
@@ -446,7 +454,7 @@ def everything(json: Json = None) -> None:
         "dataflows": lambda: [flow.dataflows(_say, 15)],
         "memory": lambda: [state.memory(_say, 1_000_000)],
         "footprint": lambda: [measure_footprint(_say, 20, 20)],
-        "cluster": lambda: [measure_cluster(_say, 30)],
+        "cluster": lambda: [measure_cluster(_say, 30, RESIDENT_TASKS)],
         "compute": lambda: measure_compute(_say, of_compute(""), ComputeScale()),
         "storage": lambda: measure_storage(chosen(""), 1.0, _console),
     }

@@ -44,10 +44,12 @@ class Standalone:
     directory: Path
     hidden: Sequence[Path]
     """What no worker may see, as the directory of a driver."""
+    cores: int = 1
+    """Those of each worker."""
     hosts: list[Host] = field(default_factory=list)
 
     def add_host(self) -> Host:
-        """Start a worker with one core, which sees no other worker's directory."""
+        """Start a worker, which sees no other worker's directory."""
         directory = self.directory / f"host{len(self.hosts)}"
         directory.mkdir(parents=True)
         environment = {
@@ -57,7 +59,14 @@ class Standalone:
         address = f"127.0.0.{len(self.hosts) + 2}"
         command = [
             *("org.apache.spark.deploy.worker.Worker", self.url, "--host", address),
-            *("--cores", "1", "--memory", "1g", "--work-dir", str(directory / "work")),
+            *(
+                "--cores",
+                str(self.cores),
+                "--memory",
+                "1g",
+                "--work-dir",
+                str(directory / "work"),
+            ),
             *("--webui-port", "0"),
         ]
         others = [host.directory for host in self.hosts]
@@ -75,7 +84,7 @@ class Standalone:
 
 @contextmanager
 def standalone(
-    directory: Path, hosts: int, hidden: Sequence[Path] = ()
+    directory: Path, hosts: int, hidden: Sequence[Path] = (), *, cores: int = 1
 ) -> Iterator[Standalone]:
     """Run a cluster, in processes that end with the block.
 
@@ -93,7 +102,7 @@ def standalone(
         ]
         master = _started(java, command, log, {}, ())
         stack.callback(_kill, master)
-        cluster = Standalone(_url(master, log), java, directory, hidden)
+        cluster = Standalone(_url(master, log), java, directory, hidden, cores)
         stack.callback(cluster.stop)
         for _ in range(hosts):
             cluster.add_host()

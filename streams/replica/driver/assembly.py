@@ -46,7 +46,7 @@ from streams.replica.driver.sinks import Sinks
 from streams.replica.driver.skew_measurement import SkewMonitor
 from streams.replica.driver.wakeup import Wakeup
 from streams.replica.ingest.topic_ends import TopicEndsPoller, elapsed_ms
-from streams.replica.spark.resident_jobs import ResidentJobs
+from streams.replica.spark.resident_jobs import ResidentJobs, cores_of
 from streams.replica.spark.scheduler_rpc import SchedulerServer
 from streams.storage.client.shards import Shards
 from streams.storage.log.events import Body, Drop
@@ -235,9 +235,8 @@ def _resident(
     count = config.spark.resident_tasks
     if not count:
         return None
-    jobs = ResidentJobs(
-        spark.sparkContext, count, steps.scheduler.store.inputs.place, steps.serve
-    )
+    place = steps.scheduler.store.inputs.place
+    jobs = ResidentJobs(spark.sparkContext, count, place, steps.serve, cores_of)
     jobs.start()
     return jobs
 

@@ -6,7 +6,9 @@ dies; a job that failed altogether is begun again, after growing pauses. When th
 closes the connection, the task ends, and with it the job.
 
 Each task keeps a core. On this machine the session has as many more
-(`streams.replica.spark.session`); on a cluster they are taken from the application's.
+(`streams.replica.spark.session`). On a cluster they are taken from the application's, so there
+the tasks wait until executors have a core beside them, and end when they no longer have one:
+what needs a job would wait for ever.
 """
 
 import logging
@@ -36,6 +38,9 @@ SHORT_JOB_S = 10.0
 
 JOIN_S = 10.0
 
+CORES_EVERY_S = 5.0
+"""How often it is looked at how many cores executors have."""
+
 
 @dataclass(slots=True)
 class ResidentJobs:
@@ -45,6 +50,8 @@ class ResidentJobs:
     count: int
     place: str = field(repr=False)
     serve: Callable[[Frames], None]
+    cores: Callable[[SparkContext], int]
+    """How many cores executors have, with those that resident tasks keep."""
     _door: TaskRpcServer = field(init=False)
     _jobs: list[threading.Thread] = field(default_factory=list)
 
@@ -59,6 +66,20 @@ class ResidentJobs:
             thread = threading.Thread(target=work, name=f"resident-job-{number}", daemon=True)
             self._jobs.append(thread)
             thread.start()
+        if self.count:
+            watch = threading.Thread(target=self._watch, name="resident-cores", daemon=True)
+            self._jobs.append(watch)
+            watch.start()
+
+    def _has_room(self) -> bool:
+        """Whether executors have a core for jobs beside the resident tasks."""
+        return self.cores(self.context) > self.count
+
+    def _watch(self) -> None:
+        """End the tasks whenever they would keep all cores."""
+        while not self._door.stopping.wait(CORES_EVERY_S):
+            if not self._has_room():
+                self._door.end_connections()
 
     def begin_no_more(self) -> None:
         """Begin no further job: a task ends when the thread that serves with it does."""
@@ -85,6 +106,11 @@ class ResidentJobs:
         self.context.setJobGroup(GROUP, f"resident task {number}", interruptOnCancel=True)
         stopping, pause_s = self._door.stopping, FIRST_PAUSE_S
         while not stopping.is_set():
+            if not self._has_room():
+                log.info("a resident task waits for executors with more cores")
+                while not self._has_room() and not stopping.wait(CORES_EVERY_S):
+                    pass
+                continue
             began = time.monotonic()
             try:
                 self._job(door)
@@ -103,3 +129,17 @@ class ResidentJobs:
         """Run a job until its task ends."""
         task = partial(resident.serve, door, self.place)
         self.context.parallelize((0,), 1).foreachPartition(task)
+
+
+def cores_of(context: SparkContext) -> int:
+    """Return how many cores executors have: on a cluster, those that are registered now.
+
+    Spark has no public name for that. With another scheduler than that of clusters it is what
+    Spark takes for the number of cores.
+    """
+    if not context.master.startswith("local"):
+        try:
+            return int(context._jsc.sc().schedulerBackend().totalCoreCount())  # noqa: SLF001
+        except Exception:  # whatever another scheduler or version of Spark has in its place
+            log.debug("the cores of executors are not told", exc_info=True)
+    return int(context.defaultParallelism)

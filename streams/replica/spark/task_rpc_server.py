@@ -59,6 +59,10 @@ class TaskRpcServer:
         self.stopping.set()
         with suppress(OSError):  # it ends the wait of the thread that listens
             socket.create_connection(self._address, HANDSHAKE_S).close()
+        self.end_connections()
+
+    def end_connections(self) -> None:
+        """End the open connections; others may be made."""
         for frames in tuple(self._connections):
             frames.end()
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from streams.app.service_config import resident_tasks_of
+from streams.app.service_config import RESIDENT_TASKS
 from streams.ids import Topic
 from streams.kafka.settings import ClientSettings
 from streams.log_lines import configure
@@ -81,9 +81,7 @@ def main(text: str) -> None:
             state=Path(facts["state"]),
             points=facts["points"],
             budgets=Budgets(**facts["budgets"]),
-            spark=SparkSettings(
-                master=facts["master"], resident_tasks=resident_tasks_of(None, facts["master"])
-            ),
+            spark=SparkSettings(master=facts["master"], resident_tasks=RESIDENT_TASKS),
             timings=True,
             store=RunStore(uri=facts["store"], folder="r1") if facts["store"] else None,
         )

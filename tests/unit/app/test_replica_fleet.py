@@ -129,15 +129,15 @@ def test_a_replica_has_the_master_of_its_cluster_or_of_the_environment(tmp_path)
     environment._kafka = ClientSettings("kafka:9092")
     (place,) = wanted([{"name": "c", "replicas": 1, "master": "local[1]"}])
     (away,) = wanted([{"name": "c", "replicas": 1, "master": "spark://s:7077"}])
-    for replica, master, resident in (
-        (place, "local[1]", RESIDENT_TASKS),
-        (R2, "local[9]", RESIDENT_TASKS),
-        (away, "spark://s:7077", 0),
+    for replica, master in (
+        (place, "local[1]"),
+        (R2, "local[9]"),
+        (away, "spark://s:7077"),
     ):
         environment._replica(replica)
         service = read_service(tmp_path / f"{replica.service}.json")
         assert (service.instance, service.master) == (replica.cluster, master)
-        assert service.resident_tasks == resident
+        assert service.resident_tasks == RESIDENT_TASKS
 
 
 def test_a_cluster_that_was_made_again_with_another_master_has_other_replicas(scene) -> None:

@@ -110,13 +110,10 @@ def test_options_of_a_cluster_are_checked(
         ((), RESIDENT_TASKS),
         (("--resident-tasks", "0"), 0),
         (("--resident-tasks", "3"), 3),
-        (("--master", "local"), RESIDENT_TASKS),
-        (("--master", "spark://s:7077"), 0),
-        (("--master", "local-cluster[1,1,1024]"), 0),
-        (("--master", "spark://s:7077", "--resident-tasks", "2"), 2),
+        (("--master", "spark://s:7077"), RESIDENT_TASKS),
     ],
 )
-def test_on_a_cluster_a_resident_task_has_to_be_asked_for(
+def test_a_replica_has_a_resident_task_unless_others_are_asked_for(
     launched: list[tuple[str, Service]], options: tuple[str, ...], expected: int
 ) -> None:
     assert run("replica", "--brokers", "a:1", *options)[0] == 0

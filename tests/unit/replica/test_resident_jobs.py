@@ -49,7 +49,8 @@ class Bench:
     def __init__(self, count: int = 1) -> None:
         self.spark, self.open = Spark(), list[Frames]()
         self.lost = threading.Event()
-        self.jobs = ResidentJobs(self.spark, count, "state", self.serve)
+        self.cores = 3
+        self.jobs = ResidentJobs(self.spark, count, "state", self.serve, lambda _: self.cores)
 
     def serve(self, frames: Frames) -> None:
         self.open.append(frames)
@@ -89,6 +90,26 @@ def test_a_job_that_ends_or_fails_is_begun_again_after_a_pause() -> None:
     bench.lost.set()
     eventually(lambda: bench.spark.tasks == 4, 10)
     bench.jobs.stop()
+
+
+def test_tasks_leave_a_core_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On executors with one core all else would wait for a task that never ends."""
+    monkeypatch.setattr(resident_jobs, "CORES_EVERY_S", 0.05)
+    bench = Bench()
+    bench.cores = 1
+    bench.jobs.start()
+    time.sleep(0.2)
+    assert bench.spark.tasks == 0
+    bench.cores = 2
+    eventually(lambda: len(bench.open) == 1, 10)
+    bench.cores = 1
+    eventually(lambda: not bench.open, 10)
+    time.sleep(0.3)
+    assert bench.spark.tasks == 1
+    bench.cores = 2
+    eventually(lambda: len(bench.open) == 1, 10)
+    bench.jobs.stop()
+    assert bench.open == []
 
 
 def test_no_job_is_begun_once_it_is_to_stop() -> None:
