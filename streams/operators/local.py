@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from streams.operators.context import EngineOutput
 from streams.operators.engine import Context, Packet, advance, start
-from streams.operators.rescaling import rescaled
 from streams.operators.rounds import inbox, scheduled_levels
 from streams.plan.physical import Dataflow, NodeId
 from streams.progress import Interval
@@ -64,16 +63,6 @@ class LocalDataflow:
         """Open the connections to DuckDB now, so that the first step does not wait for them."""
         for context in self.contexts:
             context.kernel.open()
-
-    def rescale(self, buckets: int) -> bool:
-        """Go on over another number of buckets; False, and as before, if the state cannot."""
-        assert not self.parallel, "each bucket has a context of its own"
-        runs = rescaled(self.dataflow, self.runs, self.buckets, buckets)
-        if runs is None:
-            return False
-        self.runs = {bucket: dict(of_bucket) for bucket, of_bucket in runs.items()}
-        self.buckets = buckets
-        return True
 
     def watch(self, watch: Callable[[NodeId], AbstractContextManager[None]]) -> None:
         """Enter `watch` around the work for each node from now on."""

@@ -9,7 +9,7 @@ they are until merges rewrite them, as they would anyway.
                                                             beginnings of those of 1
 
 That is so where runs are sorted by the hash that decides the bucket
-(`plan.analyses.partitioning`). Other runs go over whole, where their bucket is in a new one.
+(`plan.lowering.partitioning`). Other runs go over whole, where their bucket is in a new one.
 If it is not, the dataflow is not rescaled: it hydrates.
 """
 
@@ -19,7 +19,7 @@ from typing import assert_never
 
 from streams.operators.context import RunsByOperator
 from streams.operators.exchange import bucket_of, range_of
-from streams.plan.analyses.partitioning import StateSpread, state_spread
+from streams.plan.lowering.partitioning import StateSpread, state_spread
 from streams.plan.physical import Dataflow
 from streams.trace.arrange.runs import RunName, clipped, joined
 from streams.trace.columns import hash_keys

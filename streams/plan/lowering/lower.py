@@ -31,11 +31,11 @@ from streams.plan.lowering.outer_joins import expand
 from streams.plan.lowering.placement import (
     Placement,
     Slots,
-    after_projection,
     as_hashed,
     by_just,
     in_common,
     of_both,
+    projected,
     same_pairs,
 )
 from streams.plan.lowering.running_frames import continued_call
@@ -180,7 +180,7 @@ class _Builder:
             tuple(as_column(output) for output in outputs),
         )
         placement = self.placements[number]
-        spread = replace(placement, slots=after_projection(placement.slots, outputs))
+        spread = projected(placement, outputs)
         return self._append(linear, tuple(output.type for output in outputs), spread)
 
     def _temporal(
@@ -194,7 +194,7 @@ class _Builder:
         temporal = physical.Temporal(number, plain, bounds, tuple(map(as_column, outputs)))
         placement = self.placements[number]
         if placement.level and placement.slots is not None:
-            spread = replace(placement, slots=after_projection(placement.slots, outputs))
+            spread = projected(placement, outputs)
         else:  # by the whole row and its end, which is no column
             spread = Placement(placement.level + 1)
         return self._append(temporal, tuple(output.type for output in outputs), spread)
@@ -211,7 +211,8 @@ class _Builder:
         width = len(self.types[left])
         types = self.types[left] + self.types[right]
         slots = self._spread(left, level, keys)
-        return self._append(joined, types, Placement(level, of_both(slots, keys, width)))
+        both = of_both(slots, ((key.left, key.right) for key in keys), width)
+        return self._append(joined, types, Placement(level, both))
 
     def _meet(
         self, left: int, right: int, keys: tuple[ir.Key, ...]
@@ -313,8 +314,7 @@ class _Builder:
         linear = physical.Linear(
             number, tuple(map(expression, predicates)), tuple(map(expression, outputs))
         )
-        slots = after_projection(self.placements[number].slots, outputs)
-        placement = replace(self.placements[number], slots=slots)
+        placement = projected(self.placements[number], outputs)
         return self._append(linear, tuple(output.type for output in outputs), placement)
 
     def _group(self, node: ir.Group) -> int:

@@ -1,7 +1,7 @@
 """Placement of rows: the level of a node, and the columns by which its rows are partitioned."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from streams.plan import ir
 from streams.plan.scalar import Ref, Scalar
@@ -27,16 +27,21 @@ def by_just(placement: Placement, keys: tuple[int, ...]) -> Placement:
     return Placement(placement.level + 1, tuple(frozenset({key}) for key in keys))
 
 
-def after_projection(slots: Slots | None, outputs: Sequence[Scalar]) -> Slots | None:
-    """The partitioning after a projection; None if a hashed column is dropped."""
+def projected(placement: Placement, outputs: Sequence[Scalar]) -> Placement:
+    """The placement of a projection's rows."""
+    columns = [output.index if isinstance(output, Ref) else None for output in outputs]
+    return replace(placement, slots=after_projection(placement.slots, columns))
+
+
+def after_projection(slots: Slots | None, outputs: Sequence[int | None]) -> Slots | None:
+    """The partitioning after a projection; None if a hashed column is dropped.
+
+    `outputs` has the column of the input that each output is, None if it is computed.
+    """
     if slots is None:
         return None
     moved = tuple(
-        frozenset(
-            place
-            for place, output in enumerate(outputs)
-            if isinstance(output, Ref) and output.index in slot
-        )
+        frozenset(place for place, column in enumerate(outputs) if column in slot)
         for slot in slots
     )
     return moved if all(moved) else None
@@ -83,9 +88,13 @@ def as_hashed(
     return tuple(order)
 
 
-def of_both(slots: Slots, keys: tuple[ir.Key, ...], width: int) -> Slots:
-    """The slots of a join's rows: a key's right column has the value of its left one."""
+def of_both(slots: Slots, keys: Iterable[tuple[int, int]], width: int) -> Slots:
+    """The slots of a join's rows: a key's right column has the value of its left one.
+
+    `keys` are pairs of a left and a right column, and the left side has `width` columns.
+    """
+    pairs = list(keys)
     return tuple(
-        slot | frozenset(width + key.right for key in keys if key.left in slot)
+        slot | frozenset(width + right for left, right in pairs if left in slot)
         for slot in slots
     )

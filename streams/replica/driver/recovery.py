@@ -133,13 +133,17 @@ class RecoveryThread:
         for record in flow.records:
             if record.checkpoint not in present:
                 continue
-            state = record.state
-            runs = rescaled(flow.plan, state.runs, record.buckets, buckets)
-            if runs is not None:
-                fitting.append(record_of(flow.fingerprint, replace(state, runs=runs), buckets))
-            if record.buckets != buckets:
-                facts = {"dataflow": flow.id, "from": record.buckets, "to": buckets}
-                log.info("state %s", "rescaled" if runs is not None else "dropped", extra=facts)
+            if record.buckets == buckets:
+                fitting.append(record)
+                continue
+            facts = {"dataflow": flow.id, "from": record.buckets, "to": buckets}
+            runs = rescaled(flow.plan, record.state.runs, record.buckets, buckets)
+            if runs is None:
+                log.info("state dropped: it is not told apart by buckets", extra=facts)
+                continue
+            log.info("state rescaled", extra=facts)
+            state = replace(record.state, runs=runs)
+            fitting.append(record_of(flow.fingerprint, state, buckets))
         return tuple(fitting)
 
     def _is_of_another_version(self, flow: Dataflow, view: Imports) -> bool:

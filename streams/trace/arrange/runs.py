@@ -98,6 +98,10 @@ def joined(left: RunName, right: RunName) -> RunName | None:
     return [f"{base}.{low}-{high}", int(left[1]) + int(right[1]), *left[2:]]
 
 
+def _is_clipped(name: str | int) -> bool:
+    return str(name).count(".") > 1
+
+
 def _clip_of(run: RunName) -> tuple[str, int, int]:
     """The name of the run that a run is or is clipped from, and its range of upper halves."""
     file, offset, *clip = str(run[0]).split(".")
@@ -284,7 +288,7 @@ class RunFiles:
                 break
             pieces = [piece.rows for piece in self.open([[name]])]
             # a clipped run lies in the buffers of all of it; counting its own bytes takes long
-            size += size_of(pieces) if "-" in str(name) else buffer_bytes(pieces)
+            size += size_of(pieces) if _is_clipped(name) else buffer_bytes(pieces)
             if size > LARGEST_MERGE:
                 break
             rows += int(more)

@@ -17,6 +17,13 @@ from typing import assert_never
 
 import pyarrow as pa
 
+from streams.plan.lowering.placement import (
+    Placement,
+    Slots,
+    after_projection,
+    in_common,
+    of_both,
+)
 from streams.plan.physical import (
     Arrange,
     Asof,
@@ -43,9 +50,6 @@ from streams.plan.physical import (
     inputs,
 )
 from streams.trace.kernel.kernel import arrow_type
-
-Slots = tuple[frozenset[int], ...]
-"""The columns that are hashed, in order; each as the set of columns that hold its value."""
 
 
 class StateSpread(Enum):
@@ -138,10 +142,10 @@ class _Analysis:
 
     def _in_common(self, number: NodeId) -> Slots | None:
         """Return the slots of all inputs together, if all rows stay where they are."""
-        sources = inputs(self.dataflow.nodes[number])
+        sources, level = inputs(self.dataflow.nodes[number]), self.dataflow.levels[number]
         if not all(self._is_near(source, number) for source in sources):
             return None
-        return _intersection([self.slots[source] for source in sources])
+        return in_common([Placement(level, self.slots[source]) for source in sources])
 
     def _temporal(self, number: NodeId, node: Temporal) -> tuple[Slots | None, StateSpread]:
         if self._is_near(node.input, number):
@@ -162,11 +166,7 @@ class _Analysis:
         if left is None:
             return None, StateSpread.OTHERWISE
         width = len(self.dataflow.types[node.left])
-        pairs = list(zip(node.left_keys, node.right_keys, strict=True))
-        both = tuple(
-            slot | frozenset(width + right for key, right in pairs if key in slot)
-            for slot in left
-        )
+        both = of_both(left, zip(node.left_keys, node.right_keys, strict=True), width)
         spread = _by(left, node.left_keys)
         if self._is_near(node.right, number):
             right = _by(self.slots[node.right], node.right_keys)
@@ -199,8 +199,13 @@ class _Analysis:
         It tells -0.0 from 0.0, and sorts them by different hashes; an exchange does not.
         """
         sources, everything = node.inputs, self._everything(number)
-        near = [self.slots[source] for source in sources if self._is_near(source, number)]
-        slots = _intersection(near) if near else _own(node.keys)
+        level = self.dataflow.levels[number]
+        near = [
+            Placement(level, self.slots[source])
+            for source in sources
+            if self._is_near(source, number)
+        ]
+        slots = in_common(near) if near else _own(node.keys)
         if any(map(_has_several_forms, self.dataflow.types[sources[0]])):
             return slots, StateSpread.OTHERWISE
         return slots, _by(slots, everything)
@@ -234,25 +239,10 @@ def _shown(slots: Slots | None, keys: Sequence[int]) -> Slots | None:
 
 
 def _projected(slots: Slots | None, outputs: Sequence[Expression]) -> Slots | None:
-    """Return the slots after a projection; None if a hashed column is dropped."""
-    if slots is None:
-        return None
-    moved = tuple(
-        frozenset(place for place, output in enumerate(outputs) if _column(output) in slot)
-        for slot in slots
-    )
-    return moved if all(moved) else None
+    return after_projection(slots, list(map(_column, outputs)))
 
 
-def _column(output: Expression) -> int:
-    """Return the column that an output is; -1 if it is computed."""
+def _column(output: Expression) -> int | None:
+    """Return the column that an output is; None if it is computed."""
     digits = output.sql.removeprefix("c")
-    return int(digits) if output.sql == f"c{digits}" and digits.isdecimal() else -1
-
-
-def _intersection(slots: Sequence[Slots | None]) -> Slots | None:
-    certain = [one for one in slots if one is not None]
-    if len(certain) < len(slots) or len({len(one) for one in certain}) != 1:
-        return None
-    merged = tuple(frozenset.intersection(*group) for group in zip(*certain, strict=True))
-    return merged if all(merged) else None
+    return int(digits) if output.sql == f"c{digits}" and digits.isdecimal() else None
