@@ -12,6 +12,7 @@ what needs a job would wait for ever.
 """
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
+from streams.replica.spark.session import is_one_process
 from streams.replica.spark.task_rpc_server import TaskRpcServer, addresses
 from streams.replica.tasks import resident
 from streams.replica.tasks.authenticated_frames import Door, Frames
@@ -132,14 +134,15 @@ class ResidentJobs:
 
 
 def cores_of(context: SparkContext) -> int:
-    """Return how many cores executors have: on a cluster, those that are registered now.
+    """Return how many cores the executors that are registered have; of this machine, enough.
 
     Spark has no public name for that. With another scheduler than that of clusters it is what
     Spark takes for the number of cores.
     """
-    if not context.master.startswith("local"):
-        try:
-            return int(context._jsc.sc().schedulerBackend().totalCoreCount())  # noqa: SLF001
-        except Exception:  # whatever another scheduler or version of Spark has in its place
-            log.debug("the cores of executors are not told", exc_info=True)
+    if is_one_process(context.master):
+        return sys.maxsize  # its session has a core more for each resident task
+    try:
+        return int(context._jsc.sc().schedulerBackend().totalCoreCount())  # noqa: SLF001
+    except Exception:  # whatever another scheduler or version of Spark has in its place
+        log.debug("the cores of executors are not told", exc_info=True)
     return int(context.defaultParallelism)

@@ -80,6 +80,11 @@ def spark_session(settings: SparkSettings, state: Path) -> Iterator[SparkSession
         yield session
 
 
+def is_one_process(master: str) -> bool:
+    """Whether all of Spark is the driver's process, which has as many cores as we say."""
+    return _LOCAL.fullmatch(master) is not None
+
+
 def with_cores(master: str, more: int) -> str:
     """Return a master on this machine with so many cores more; another one stays as it is."""
     local = _LOCAL.fullmatch(master)

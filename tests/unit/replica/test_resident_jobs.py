@@ -1,6 +1,7 @@
 """The jobs of resident tasks, their door and their threads, without Spark."""
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -110,6 +111,23 @@ def test_tasks_leave_a_core_for_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     eventually(lambda: len(bench.open) == 1, 10)
     bench.jobs.stop()
     assert bench.open == []
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [("local", sys.maxsize), ("local[2,4]", sys.maxsize), ("spark://s:7077", 6)],
+)
+def test_only_a_cluster_is_asked_for_its_cores(master: str, cores: int) -> None:
+    """On one machine the session has a core more, whatever `spark.default.parallelism` says."""
+    context = MagicMock(master=master, defaultParallelism=1)
+    context._jsc.sc().schedulerBackend().totalCoreCount.return_value = 6
+    assert resident_jobs.cores_of(context) == cores
+
+
+def test_a_scheduler_that_does_not_tell_its_cores_has_what_spark_takes_for_them() -> None:
+    context = MagicMock(master="other://s:1", defaultParallelism=3)
+    context._jsc.sc().schedulerBackend.side_effect = PySparkException("no such method")
+    assert resident_jobs.cores_of(context) == 3
 
 
 def test_no_job_is_begun_once_it_is_to_stop() -> None:
