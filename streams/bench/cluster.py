@@ -26,7 +26,6 @@ from streams.bench.flow import RATE, VIEW
 from streams.bench.rig import Rig, Say, rigged
 from streams.bench.standalone import Host, Standalone, standalone
 from streams.errors import Determinate
-from streams.ids import CollectionId
 from streams.process_tree import command_line, family, processes, require_linux
 from streams.temporary import temporary_directory
 
@@ -73,8 +72,8 @@ class _Measured:
     def __init__(self, bench: Rig) -> None:
         self.bench = bench
         self.load = Load(bench.publisher, lambda _: None)
-        self.source, self.view = bench.create(bids.SOURCE), bench.create(VIEW)
-        self.views: list[CollectionId] = [self.view]
+        self.source = bench.create(bids.SOURCE)
+        self.views = [bench.create(VIEW)]
         self.load.burst(bids.every_key(0, KEYS))
         self.load.steady(RATE, WARM_UP_S)
         bench.await_readable(self.source, self.views)

@@ -32,6 +32,7 @@ from streams.bench.nexmark.command import peers_of
 from streams.bench.nexmark.comparison import Plan
 from streams.bench.nexmark.peers.installed import PEERS
 from streams.bench.partitions import partitions as measure_partitions
+from streams.bench.revisions import revisions as measure_revisions
 from streams.bench.sequence import Benchmark, in_turn
 from streams.bench.sources import sources as measure_sources
 from streams.bench.sql.command import sql as measure_sql
@@ -208,6 +209,21 @@ def counts_of(text: str) -> tuple[int, ...]:
             f" actual {text}"
         )
     return tuple(counts)
+
+
+@app.command()
+def revisions(events: Events = 300_000, json: Json = None) -> None:
+    """A backlog in a view of hop windows, and in the output topic of its sink.
+
+    Each bid makes four rows. The sink works beside the view, and is measured against it.
+
+    Example: slackwater bench revisions --events 600000
+    """
+    try:
+        outcome = measure_revisions(_say, events)
+    except SlackwaterError as error:
+        raise failed(error) from error
+    _report([outcome], json)
 
 
 @app.command()
@@ -455,6 +471,7 @@ def everything(json: Json = None) -> None:
         "memory": lambda: [state.memory(_say, 1_000_000)],
         "footprint": lambda: [measure_footprint(_say, 20, 20)],
         "cluster": lambda: [measure_cluster(_say, 30, RESIDENT_TASKS)],
+        "revisions": lambda: [measure_revisions(_say, 300_000)],
         "compute": lambda: measure_compute(_say, of_compute(""), ComputeScale()),
         "storage": lambda: measure_storage(chosen(""), 1.0, _console),
     }

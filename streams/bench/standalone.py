@@ -52,22 +52,13 @@ class Standalone:
         """Start a worker, which sees no other worker's directory."""
         directory = self.directory / f"host{len(self.hosts)}"
         directory.mkdir(parents=True)
-        environment = {
-            "SPARK_LOCAL_DIRS": str(directory / "local"),
-        }
+        environment = {"SPARK_LOCAL_DIRS": str(directory / "local")}
         # of one address two executors read each other's shuffle files from the disk
         address = f"127.0.0.{len(self.hosts) + 2}"
         command = [
             *("org.apache.spark.deploy.worker.Worker", self.url, "--host", address),
-            *(
-                "--cores",
-                str(self.cores),
-                "--memory",
-                "1g",
-                "--work-dir",
-                str(directory / "work"),
-            ),
-            *("--webui-port", "0"),
+            *("--cores", str(self.cores), "--memory", "1g", "--webui-port", "0"),
+            *("--work-dir", str(directory / "work")),
         ]
         others = [host.directory for host in self.hosts]
         process = _started(
@@ -118,9 +109,7 @@ def _started(
 ) -> "subprocess.Popen[bytes]":
     spark = package_directory("pyspark")
     jvm = [str(java), "-Xmx256m", "-cp", f"{spark}/jars/*", *command]
-    if (
-        hidden and os.geteuid() == 0
-    ):  # others have separate directories, and see those of others
+    if hidden and os.geteuid() == 0:  # without root each sees the directories of the others
         script = f"count={len(hidden)}; {_HIDE_SOME}"
         jvm = ["unshare", "--mount", "sh", "-c", script, "sh", *map(str, hidden), *jvm]
     with log.open("ab") as output:

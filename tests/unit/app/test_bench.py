@@ -76,7 +76,7 @@ def test_of_all_benchmarks_one_that_fails_costs_no_other(monkeypatch, tmp_path: 
         monkeypatch.setattr(module, name, one)
     for name in ("freshness", "dataflows"):
         monkeypatch.setattr(flow, name, one)
-    for name in ("sources", "partitions", "change", "windows", "cluster"):
+    for name in ("sources", "partitions", "change", "windows", "cluster", "revisions"):
         monkeypatch.setattr(command, f"measure_{name}", one)
     monkeypatch.setattr(command, "measure_footprint", broken)
     for name in ("compute", "storage"):
@@ -84,7 +84,7 @@ def test_of_all_benchmarks_one_that_fails_costs_no_other(monkeypatch, tmp_path: 
     file = tmp_path / "figures.json"
     done = CliRunner().invoke(command.app, ["all", "--json", str(file)])
     assert done.exit_code == FAILED
-    assert "12 of 12: storage" in done.stderr
+    assert "13 of 13: storage" in done.stderr
     assert "failed: footprint" in done.stderr
     assert json.loads(file.read_text())["late_ms"] == 7
     monkeypatch.setattr(command, "measure_footprint", one)
